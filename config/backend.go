@@ -20,6 +20,7 @@ type Backend struct {
 	Position        Position
 	Namespace       string   // namespace of the object from which the backend was made; empty: none
 	Closed          bool     // this is the backend of closed paths, which never has an endpoint; only objects create it
+	Missing         bool     // an object names a destination that does not exist or is not permitted: requests get 500; only objects create it
 	Protocol        Protocol // http, https, h2c, grpc or tcp
 	Endpoints       []Endpoint
 	ResolveInterval time.Duration

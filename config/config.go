@@ -5,8 +5,10 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -114,6 +116,9 @@ type Listener struct {
 	// TLSPolicy is the policy for clients without SNI, unless the route without hosts has
 	// a policy other than DefaultTLSPolicy; empty: DefaultTLSPolicy.
 	TLSPolicy string
+	// UnknownPolicy is the policy for hosts that no route names; empty: DefaultTLSPolicy.
+	// Only listeners of objects have it.
+	UnknownPolicy string
 	// HeaderPolicy names an entry of HeaderPolicies; empty: weir does not look for PROXY
 	// headers.
 	HeaderPolicy string
@@ -225,6 +230,9 @@ type Pair struct {
 	// Default: weir also serves the certificate to clients without SNI, and for names
 	// that no entry lists.
 	Default bool
+	// Owner is the name of the TLS policy whose clients get the certificate. No client of
+	// another policy gets it, whatever Hosts and Default say. Empty: any policy.
+	Owner string
 	// CertPEM and KeyPEM are empty if there is no usable certificate. weir then refuses
 	// handshakes for Hosts.
 	CertPEM []byte
@@ -365,6 +373,9 @@ type TLSPolicy struct {
 	// From limits the policy to these client networks; all other clients get the default
 	// policy. Empty: all clients.
 	From []netip.Prefix
+	// Owned means that clients get only certificates whose Owner is this policy. Only
+	// objects of a cluster make such policies.
+	Owned bool
 }
 
 // TLSMode is whether weir decrypts the TLS of a host.
@@ -479,9 +490,34 @@ type Route struct {
 	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
 	// their result.
 	Unlogged bool
-	// Closure is the reason why the route answers every request with 503; nil: the route
+	// Closure is the reason why the route answers every request with an error; nil: the route
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure
+	// Order decides between routes of a host whose matches are equal in every other respect; nil:
+	// the order of the configuration decides. Only routes of the Gateway API have it.
+	Order *RouteOrder
+}
+
+// RouteOrder is the place of a route among routes with equal matches: the rule of the oldest
+// object goes first, then the object whose name comes first, then the first rule of an object.
+type RouteOrder struct {
+	Created int64  // of the object, in seconds since 1970
+	Object  string // namespace/name
+	Index   int    // of the match, within its object
+}
+
+// Compare compares the places of two routes; each may be nil, which goes first.
+func (o *RouteOrder) Compare(p *RouteOrder) int {
+	if o == nil || p == nil {
+		switch {
+		case o == p:
+			return 0
+		case o == nil:
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(o.Created, p.Created), strings.Compare(o.Object, p.Object), cmp.Compare(o.Index, p.Index))
 }
 
 // Satisfy is how Clients and Auth of a route combine.
@@ -494,8 +530,9 @@ const (
 	SatisfyAny Satisfy = "any"
 )
 
-// Closure is the reason why a route is closed. weir answers its requests with 503.
+// Closure is the reason why a route is closed.
 type Closure struct {
+	Status int    // of the response; 0: 503
 	Reason string // for metrics and the access log, such as closed_by_annotation
 	Why    string // for the access log: which annotation of which object
 }
@@ -519,11 +556,16 @@ type Redirect struct {
 	// Port is the port of the new URL. weir omits the default port of the scheme. 0: the
 	// request's, or the default port of Scheme.
 	Port   int
-	Status int // 301, 302, 307 or 308
+	Status int // 301, 302, 303, 307 or 308; 303 only from Kubernetes objects
+	// Always means that Scheme, Host, Prefix, Path and Port describe the new URL even if only
+	// Scheme or Port is set. Only redirects of the Gateway API have it.
+	Always bool
 }
 
 // Moves reports whether the redirect leads to another URL than that of the request over https.
-func (d *Redirect) Moves() bool { return d.To != "" || d.Host != "" || d.Prefix != "" || d.Path != "" }
+func (d *Redirect) Moves() bool {
+	return d.To != "" || d.Host != "" || d.Prefix != "" || d.Path != "" || d.Always
+}
 
 // HSTS is the content of Strict-Transport-Security in responses over TLS (RFC 6797).
 type HSTS struct {

@@ -21,7 +21,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Compress == o.Compress &&
 		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
-		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
+		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure) && equal(r.Order, o.Order)
 }
 
 func (m *Match) equal(o *Match) bool {
@@ -67,7 +67,7 @@ func (f *Respond) equal(o *Respond) bool {
 
 // Equal reports whether two backends have the same settings and endpoints.
 func (b *Backend) Equal(o *Backend) bool {
-	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Protocol == o.Protocol &&
+	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Missing == o.Missing && b.Protocol == o.Protocol &&
 		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance &&
 		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection == o.Ejection &&
 		b.MaxConnections == o.MaxConnections && b.Queue == o.Queue && b.MaxIdle == o.MaxIdle && b.PreferLocal == o.PreferLocal &&

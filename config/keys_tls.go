@@ -56,6 +56,7 @@ func (p *Pair) section() section {
 		{"secret", text(&p.Name), ""},
 		{"hosts", list(&p.Hosts, text), ""},
 		{"default", truth(&p.Default).shownIf(p.Default), ""},
+		{"tls_policy", text(&p.Owner).shownIf(p.Owner != ""), ""},
 		{"missing", truth(&missing).shownIf(missing), ""},
 	}}
 }

@@ -30,6 +30,7 @@ func (c *Config) PrintBeside(file *Config) *Tree {
 	more.listeners = pointers(c.Listeners[len(file.Listeners):])
 	more.headers = pointers(c.HeaderPolicies[len(file.HeaderPolicies):])
 	more.certificates = pointers(pairs)
+	more.policies = pointers(c.TLSPolicies[len(file.TLSPolicies):])
 	more.routes = c.joined(c.Routes[len(file.Routes):])
 	more.backends = c.Backends[len(file.Backends):]
 	all := &Tree{Shape: ShapeMapping}
@@ -45,7 +46,7 @@ func (c *Config) PrintBeside(file *Config) *Tree {
 }
 
 // besideKeys are the keys of the top level under which objects of a cluster appear.
-var besideKeys = []string{"listeners", "proxy_protocol", "certificates", "routes", "backends"}
+var besideKeys = []string{"listeners", "proxy_protocol", "certificates", "tls_policies", "routes", "backends"}
 
 // A shower writes secrets, or only the part that others are allowed to see.
 type shower struct {

@@ -32,6 +32,62 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
+// TestSystemdWatchdog: systemd's watchdog restarts a weir that stands still, and no other. So
+// weir tells systemd that it is alive, also during a drain, and not at all if the watchdog is
+// for another process.
+func TestSystemdWatchdog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "n")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	heard := func() string {
+		t.Helper()
+		buf := make([]byte, 1<<10)
+		socket.SetReadDeadline(time.Now().Add(patience))
+		n, err := socket.Read(buf)
+		if err != nil {
+			t.Fatalf("systemd hears nothing: %v", err)
+		}
+		return string(buf[:n])
+	}
+	w := newWeir(t)
+	w.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=200000"}
+	w.address["app"] = newWebBackend(t, "app").address
+	const config = "drain: {lame_duck: 1h}\nlisteners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['@app']}}\n"
+	w.start(config)
+	alive := 0
+	for alive < 5 {
+		if heard() == "WATCHDOG=1" {
+			alive++
+		}
+	}
+	w.signal(syscall.SIGTERM)
+	for heard() != "STOPPING=1" {
+	}
+	for range 3 {
+		if text := heard(); text != "WATCHDOG=1" {
+			t.Errorf("during the drain systemd hears %q", text)
+		}
+	}
+	w.signal(syscall.SIGTERM) // the second one ends the drain
+	w.wait()
+
+	other := newWeir(t)
+	other.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=1000", "WATCHDOG_PID=1"}
+	other.address["app"] = w.address["app"]
+	other.start(config)
+	for text := ""; text != "READY=1"; {
+		text = heard()
+	}
+	other.signal(syscall.SIGTERM)
+	if text := heard(); text != "STOPPING=1" {
+		t.Errorf("systemd hears %q, although its watchdog is for another process", text)
+	}
+}
+
 // weir notifies systemd when it serves, reloads and ends.
 func TestSystemdIsNotified(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -16,8 +18,26 @@ type closed struct {
 }
 
 func newClosed(c *config.Closure) *closed {
-	if c == nil {
+	switch {
+	case c == nil:
 		return nil
+	case c.Status == http.StatusNotFound:
+		return &closed{*refuseNoRoute, errors.New(c.Why)}
 	}
-	return &closed{message.Refusal{Status: http.StatusServiceUnavailable, Reason: c.Reason, Detail: "the path is closed"}, errors.New(c.Why)}
+	return &closed{message.Refusal{Status: cmp.Or(c.Status, http.StatusServiceUnavailable), Reason: c.Reason, Detail: "the path is closed"}, errors.New(c.Why)}
+}
+
+// missing answers the requests for a backend that does not exist.
+var missing = &closed{message.Refusal{Status: http.StatusInternalServerError, Reason: reasonMissing, Detail: "the route has no backend"},
+	errors.New("the object of the route names a backend that does not exist, or that it may not use; the status of the object has the reason")}
+
+// reasonMissing is the reason of a response because of a missing backend.
+const reasonMissing = "no_backend"
+
+// unless returns c, or the reason why no request reaches the backend; nil: there is none.
+func (c *closed) unless(b *backend.Backend) *closed {
+	if c == nil && b != nil && b.Settings().Missing {
+		return missing
+	}
+	return c
 }

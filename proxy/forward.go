@@ -17,8 +17,7 @@ import (
 // client.
 func (x *exchange) forward(r *Route) {
 	if r.closed != nil {
-		x.err = r.closed.why
-		x.reply(&r.closed.refusal)
+		x.replyClosed(r.closed)
 		return
 	}
 	if x.visits() >= x.proxy.mostVisits() {
@@ -29,7 +28,11 @@ func (x *exchange) forward(r *Route) {
 		x.reply(refuseGuardedRewrite)
 		return
 	}
-	r = x.destination(r)
+	if r = x.destination(r); r.closed != nil {
+		x.route = r
+		x.replyClosed(r.closed)
+		return
+	}
 	x.route, x.cookie = r, x.stickyCookie(r.backend) // before filters change the request
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
@@ -50,6 +53,12 @@ func (x *exchange) forward(r *Route) {
 	default:
 		x.giveUp(o)
 	}
+}
+
+// replyClosed answers a request of a closed route.
+func (x *exchange) replyClosed(c *closed) {
+	x.err = c.why
+	x.reply(&c.refusal)
 }
 
 // rewrite changes the client's request into the request for the endpoint.

@@ -47,6 +47,10 @@ func grpcStatus(r *message.Refusal) int {
 			return grpcDeadlineExceeded
 		}
 		return grpcUnavailable
+	case http.StatusInternalServerError:
+		if r.Reason == reasonMissing { // it may exist soon
+			return grpcUnavailable
+		}
 	case http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable:
 		return grpcUnavailable
 	}

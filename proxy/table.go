@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"slices"
@@ -162,7 +163,7 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []
 	return &edge{
 		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
-		fallback: policies[config.DefaultTLSPolicy],
+		fallback: policies[cmp.Or(l.UnknownPolicy, config.DefaultTLSPolicy)],
 	}
 }
 
@@ -209,7 +210,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		return known, nil
 	}
 	names := r.BackendNames()
-	if len(names) == 0 && !r.Answers() {
+	if len(names) == 0 && !r.Answers() && r.Closure == nil {
 		return nil, fmt.Errorf("building the table: route %s names no backend", r.Name)
 	}
 	for _, name := range names {
@@ -218,7 +219,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).unless(parts.Backends[r.Backend]), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
 		limits: newTryLimits(r)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
@@ -243,7 +244,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 			continue
 		}
 		d := *whole
-		d.whole, d.backend, d.metrics = whole, b, parts.metrics(whole.config, one.Name)
+		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.unless(b)
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)
@@ -334,7 +335,7 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 
 // matches returns the matches of the host's routes for requests.
 func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
-	for _, r := range h.routes {
+	for _, r := range inOrder(h.routes) {
 		pause.IfDue()
 		if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS || r.tunnel {
 			continue
@@ -350,6 +351,16 @@ func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
 		}
 	}
 	return all
+}
+
+// inOrder returns routes in the order in which equal matches get requests.
+func inOrder(routes []*Route) []*Route {
+	if !slices.ContainsFunc(routes, func(r *Route) bool { return r.config.Order != nil }) {
+		return routes
+	}
+	routes = slices.Clone(routes)
+	slices.SortStableFunc(routes, func(a, b *Route) int { return a.config.Order.Compare(b.config.Order) })
+	return routes
 }
 
 // matchOf returns the conditions of a route in the terms of package route, without a path.

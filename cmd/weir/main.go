@@ -44,6 +44,8 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newExplainCommand())
 	root.AddCommand(newSchemaCommand())
+	root.AddCommand(newCompletionCommand())
+	root.AddCommand(newManCommand())
 	root.AddCommand(newLintCommand())
 	root.AddCommand(newECHCommand())
 	root.AddCommand(command.New("weir soak", "soak", "--worker"))

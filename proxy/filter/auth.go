@@ -3,6 +3,7 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 
 	"github.com/weirproxy/weir/config"
@@ -11,6 +12,22 @@ import (
 
 // authGuard is the key of a route that names its authenticator.
 const authGuard = "auth"
+
+// The reasons and texts of responses without a user.
+var refuseBusy = &message.Refusal{Status: http.StatusServiceUnavailable, Reason: "auth_busy",
+	Detail: "too many passwords or tokens are being checked; try again"}
+
+// answerBusy answers a request whose password or token was not checked. gone is the error of Wait
+// if its client has gone, or nil.
+func answerBusy(x Exchange, gone error) {
+	if gone != nil {
+		x.GuardFailed(authGuard, refuseBusy, gone)
+		return
+	}
+	res := x.Begin(refuseBusy.Status, refuseBusy.Reason)
+	res.AddField("Retry-After", "1")
+	x.Send(refuseBusy.Detail + "\n")
+}
 
 // Identity is what an authenticator knows about the sender of a request. It never changes, so
 // exchanges may share it.
@@ -143,7 +160,7 @@ func (s *Shared) fromFile(c *config.Auth, before authenticator) (authenticator, 
 	case c.Basic != nil:
 		next, err = newBasic(*c.Basic, data, s.checks)
 	default:
-		next, err = newBearer(c, data)
+		next, err = newBearer(c, data, s.tokens)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", file, err)
@@ -195,7 +212,8 @@ func (s *Shared) Reload() (changed []string, err error) {
 func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider) (map[string]*plannedAuth, error) {
 	planned := make(map[string]*plannedAuth, len(all))
 	if len(all) > 0 && s.checks == nil {
-		s.checks = newChecks()
+		s.checks = newChecks(mostWaitingPasswords, mostPasswordsOfNetwork)
+		s.tokens = newChecks(mostWaitingTokens, mostTokensOfNetwork)
 	}
 	unchanged := len(all) > 0 && len(s.planned) == len(all) && &s.planned[0] == &all[0] // objects of a cluster changed
 	var err error
@@ -250,5 +268,6 @@ func (s *Shared) commitAuth(p *SharedPlan) {
 	}
 	if s.checks != nil {
 		s.checks.setPrefixes(p.prefixes)
+		s.tokens.setPrefixes(p.prefixes)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/htpasswd"
-	"github.com/weirproxy/weir/proxy/message"
 )
 
 // basic authenticates requests by user and password (auth.basic, RFC 7617). It belongs to one
@@ -74,12 +73,6 @@ func (b *basic) reread(data []byte) (authenticator, error) {
 	return next, nil
 }
 
-// The reasons and texts of responses without a user.
-var (
-	refuseBusy = &message.Refusal{Status: http.StatusServiceUnavailable, Reason: "auth_busy",
-		Detail: "too many passwords are being checked; try again"}
-)
-
 // authenticate finds the user of the request's credentials.
 func (b *basic) authenticate(x Exchange) *Identity {
 	req := x.Request()
@@ -92,12 +85,10 @@ func (b *basic) authenticate(x Exchange) *Identity {
 	if id := b.known.get(sum); id != nil {
 		return id
 	}
-	id, busy := b.check(x, sum, given)
+	id, busy, gone := b.check(x, sum, given)
 	switch {
 	case busy:
-		res := x.Begin(refuseBusy.Status, refuseBusy.Reason)
-		res.AddField("Retry-After", "1")
-		x.Send(refuseBusy.Detail + "\n")
+		answerBusy(x, gone)
 	case id == nil:
 		b.challengeClient(x, "auth_failed")
 	}
@@ -112,16 +103,16 @@ func (b *basic) challengeClient(x Exchange, reason string) {
 }
 
 // check compares a password with its hash. It does not compute a hash for malformed credentials.
-func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Identity, busy bool) {
+func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Identity, busy bool, gone error) {
 	pair, err := base64.StdEncoding.Strict().AppendDecode(nil, credentials)
 	if err != nil {
-		return nil, false
+		return nil, false, nil
 	}
 	user, password, found := bytes.Cut(pair, []byte(":"))
 	if !found || len(user) == 0 || bytes.ContainsFunc(pair, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return nil, false
+		return nil, false, nil
 	}
-	return b.checks.do(sum, x.Client().Addr(), func() *Identity {
+	return b.checks.do(x, sum, func() *Identity {
 		if id := b.known.get(sum); id != nil { // another request was first
 			return id
 		}

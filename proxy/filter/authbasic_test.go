@@ -18,7 +18,7 @@ const usersFile = "ada:$2y$04$n2H323OnMgUPbatyCwO66OkHq8IwwMITU8ZszuhvfwtsevDosl
 
 func newStaff(t *testing.T, text string) *basic {
 	t.Helper()
-	b, err := newBasic(config.BasicAuth{File: "users", Realm: "Staff"}, []byte(text), newChecks())
+	b, err := newBasic(config.BasicAuth{File: "users", Realm: "Staff"}, []byte(text), newChecks(mostWaitingPasswords, mostPasswordsOfNetwork))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestSharedAuth(t *testing.T) {
 
 // No Authorization makes the filter panic, and only the right one lets a request pass.
 func FuzzBasic(f *testing.F) {
-	b, err := newBasic(config.BasicAuth{Realm: "a"}, []byte("bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"), newChecks())
+	b, err := newBasic(config.BasicAuth{Realm: "a"}, []byte("bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"), newChecks(mostWaitingPasswords, mostPasswordsOfNetwork))
 	if err != nil {
 		f.Fatal(err)
 	}

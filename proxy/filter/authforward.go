@@ -93,7 +93,7 @@ func (f *forward) identity(res *message.Response) *Identity {
 			id.Cookies = append(id.Cookies, string(res.Value(i)))
 		}
 		for _, known := range f.names {
-			if message.EqualFold(name, strings.ToLower(known)) {
+			if len(res.Value(i)) > 0 && message.EqualFold(name, strings.ToLower(known)) {
 				id.Fields = append(id.Fields, IdentityField{known, string(res.Value(i))})
 			}
 		}

@@ -43,7 +43,7 @@ func TestForwardDecides(t *testing.T) {
 	}{
 		{method: "GET", status: 200, lines: "X-Auth-User: ada|x-auth-groups: a|X-Auth-Groups: b|Set-Cookie: s=1|Set-Cookie: t=2|X-Other: x",
 			endpoint: "X-Auth-Groups: a|X-Auth-Groups: b|X-Auth-User: ada", client: "Set-Cookie: s=1|Set-Cookie: t=2"},
-		{method: "POST", status: 204},
+		{method: "POST", status: 204, lines: "X-Auth-User: "},
 		{method: "GET", accept: "application/json, text/html;q=0.9", status: 401, answer: "302 auth_sign_in sign in first", client: "Location: " + login},
 		{method: "HEAD", accept: "TEXT/HTML", status: 401, answer: "302 auth_sign_in sign in first", client: "Location: " + login},
 		{method: "POST", accept: "text/html", status: 401, lines: "WWW-Authenticate: Basic", answer: "401 auth_denied body", client: "WWW-Authenticate: Basic"},

@@ -23,20 +23,21 @@ type bearer struct {
 	sum      [sha256.Size]byte // of the file of keys
 	keys     *jwt.Keys
 	known    *knownCredentials
+	checks   *checks
 	missing  func() // called for a token that names a key which the set does not have; nil: nothing
 }
 
-func newBearer(c *config.Auth, data []byte) (*bearer, error) {
+func newBearer(c *config.Auth, data []byte, checks *checks) (*bearer, error) {
 	keys, err := jwt.ParseKeys(data)
 	if err != nil {
 		return nil, err
 	}
-	return makeBearer(c.Name, *c.JWT, sha256.Sum256(data), keys), nil
+	return makeBearer(c.Name, *c.JWT, sha256.Sum256(data), keys, checks), nil
 }
 
 // makeBearer makes an authenticator that remembers no token.
-func makeBearer(realm string, settings config.JWTAuth, sum [sha256.Size]byte, keys *jwt.Keys) *bearer {
-	b := &bearer{realm: realm, settings: settings, sum: sum, keys: keys, known: new(knownCredentials)}
+func makeBearer(realm string, settings config.JWTAuth, sum [sha256.Size]byte, keys *jwt.Keys, checks *checks) *bearer {
+	b := &bearer{realm: realm, settings: settings, sum: sum, keys: keys, known: new(knownCredentials), checks: checks}
 	rand.Read(b.known.key[:])
 	return b
 }
@@ -55,7 +56,7 @@ func (b *bearer) reread(data []byte) (authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return makeBearer(b.realm, b.settings, sum, keys), nil
+	return makeBearer(b.realm, b.settings, sum, keys, b.checks), nil
 }
 
 func (b *bearer) with(c *config.Auth) authenticator {
@@ -65,7 +66,7 @@ func (b *bearer) with(c *config.Auth) authenticator {
 	case reflect.DeepEqual(b.settings, *c.JWT):
 		return b
 	}
-	return makeBearer(b.realm, *c.JWT, b.sum, b.keys) // tokens that were valid may not be valid any more
+	return makeBearer(b.realm, *c.JWT, b.sum, b.keys, b.checks) // tokens that were valid may not be valid any more
 }
 
 // authenticate finds the claims of the request's token.
@@ -79,12 +80,13 @@ func (b *bearer) authenticate(x Exchange) *Identity {
 	if id := b.known.get(sum); id != nil {
 		return id
 	}
-	id, until := b.verify(token)
-	if id == nil {
+	id, busy, gone := b.check(x, sum, token)
+	switch {
+	case busy:
+		answerBusy(x, gone)
+	case id == nil:
 		b.challengeClient(x, "auth_failed", `, error="invalid_token"`)
-		return nil
 	}
-	b.known.add(sum, id, until)
 	return id
 }
 
@@ -96,13 +98,38 @@ func (b *bearer) challengeClient(x Exchange, reason, more string) {
 	x.Send("this needs a valid token\n")
 }
 
-// verify returns nil for a token that is not valid, or whose claims cannot be told to an endpoint.
-func (b *bearer) verify(token []byte) (id *Identity, until time.Time) {
-	claims, err := b.keys.Verify(string(token), jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
+// check verifies a token when it is its client's turn. A token that no key can have signed needs no
+// turn.
+func (b *bearer) check(x Exchange, sum credentialSum, token []byte) (id *Identity, busy bool, gone error) {
+	read, err := b.keys.Read(string(token))
 	if err != nil {
-		if b.missing != nil && errors.Is(err, jwt.ErrUnknownKey) {
-			b.missing()
+		b.noteMissing(err)
+		return nil, false, nil
+	}
+	return b.checks.do(x, sum, func() *Identity {
+		if id := b.known.get(sum); id != nil { // another request was first
+			return id
 		}
+		id, until := b.verify(read)
+		if id != nil {
+			b.known.add(sum, id, until)
+		}
+		return id
+	})
+}
+
+// noteMissing asks for newer keys if the error says that the set does not have the key of a token.
+func (b *bearer) noteMissing(err error) {
+	if b.missing != nil && errors.Is(err, jwt.ErrUnknownKey) {
+		b.missing()
+	}
+}
+
+// verify returns nil for a token that is not valid, or whose claims cannot be told to an endpoint.
+func (b *bearer) verify(token *jwt.Token) (id *Identity, until time.Time) {
+	claims, err := token.Verify(jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
+	if err != nil {
+		b.noteMissing(err)
 		return nil, until
 	}
 	id = new(Identity)

@@ -66,11 +66,50 @@ func tokenEntry(audience string) *config.Auth {
 		Headers: []config.ClaimHeader{{Claim: "sub", Header: "X-User"}, {Claim: "email", Header: "X-Email"}}}}
 }
 
+func newTokenChecks() *checks { return newChecks(mostWaitingTokens, mostTokensOfNetwork) }
+
+// Tokens wait for a turn before their signature is checked. A token that no key of the set can have signed
+// does not wait.
+func TestJunkTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, stranger := newIssuer(t), newIssuer(t)
+		b, err := newBearer(tokenEntry("shop"), i.keysNamed(t, "a"), newTokenChecks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := func(token, want string, wait time.Duration) {
+			t.Helper()
+			x, began := withAuthorization("Bearer "+token), time.Now()
+			got := ""
+			if id := b.authenticate(x); id == nil {
+				got = strings.Join(strings.Fields(x.answer)[:2], " ")
+			}
+			if got != want || time.Since(began) != wait {
+				t.Errorf("%q after %v, want %q after %v", got, time.Since(began), want, wait)
+			}
+		}
+		known := i.tokenOf(t, "a", `,"n":1`)
+		f(known, "", 0)
+		b.checks.running = b.checks.most // others are being checked
+		f(known, "", 0)
+		f("x", "401 auth_failed", 0)
+		f(stranger.tokenOf(t, "b", ""), "401 auth_failed", 0)
+		f(stranger.tokenOf(t, "a", ""), "503 auth_busy", checkPatience)
+		f(i.token(t, ""), "503 auth_busy", checkPatience)
+		b.checks.running = 0
+		f(stranger.tokenOf(t, "a", ""), "401 auth_failed", 0)
+		f(i.token(t, ""), "", 0)
+		if b.checks.running != 0 || b.checks.waiting != 0 {
+			t.Errorf("left behind: %+v", b.checks)
+		}
+	})
+}
+
 // A token is verified once, until it expires, or until the keys or the settings change.
 func TestBearer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, stranger := newIssuer(t), newIssuer(t)
-		b, err := newBearer(tokenEntry("shop"), i.keys(t))
+		b, err := newBearer(tokenEntry("shop"), i.keys(t), newTokenChecks())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,6 +158,7 @@ type remoteBearer struct {
 	realm    string
 	settings config.JWTAuth
 	source   *keySource
+	checks   *checks
 	current  atomic.Pointer[bearer] // for the newest keys that a request needed
 }
 
@@ -187,7 +188,7 @@ func (b *remoteBearer) bearerFor(keys *jwt.Keys) *bearer {
 	if current != nil && current.keys == keys {
 		return current
 	}
-	next := makeBearer(b.realm, b.settings, [32]byte{}, keys)
+	next := makeBearer(b.realm, b.settings, [32]byte{}, keys, b.checks)
 	next.missing = b.source.askEarly
 	if b.current.CompareAndSwap(current, next) {
 		return next
@@ -205,13 +206,13 @@ func (s *Shared) newRemoteBearer(c *config.Auth, before authenticator, server De
 		if reflect.DeepEqual(b.settings, *c.JWT) {
 			return b, nil
 		}
-		return &remoteBearer{realm: c.Name, settings: *c.JWT, source: b.source}, nil
+		return &remoteBearer{realm: c.Name, settings: *c.JWT, source: b.source, checks: s.tokens}, nil
 	}
 	source, err := newKeySource(c, server, &s.RemoteKeys)
 	if err != nil {
 		return nil, err
 	}
-	return &remoteBearer{realm: c.Name, settings: *c.JWT, source: source}, nil
+	return &remoteBearer{realm: c.Name, settings: *c.JWT, source: source, checks: s.tokens}, nil
 }
 
 // RequestKeys begins to request the keys of the entries in effect whose keys have a URL, and ends the

@@ -3,15 +3,16 @@ package filter
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// checks limits the checks of passwords that run at the same time, because each uses a core for a
-// while. Waiting checks take turns by client network, so that one network cannot keep others out.
-// The checks of all entries of auth share the limit.
+// checks limits the checks of passwords, or of tokens, that run at the same time, because each uses
+// a core for a while. Waiting checks take turns by client network, so that one network cannot keep
+// others out. The checks of all entries of auth of one kind share the limit.
 type checks struct {
 	prefixes conn.Prefixes
 
@@ -19,33 +20,50 @@ type checks struct {
 	running int
 	most    int
 	waiting int
-	turns   []*waitingNetwork // the first one is next
-	byNet   map[conn.Network]*waitingNetwork
-	same    map[credentialSum]*check // running or waiting
+	// Limits of waiting checks: in total, and of each client network.
+	mostWaiting, mostOfNetwork int
+
+	turns []*waitingNetwork // the first one is next
+	byNet map[conn.Network]*waitingNetwork
+	same  map[credentialSum]*check // running or waiting
 }
 
-// Limits of waiting checks.
+// checkPatience limits the wait for a turn.
+const checkPatience = 5 * time.Second
+
+// Limits of waiting checks. Checks of passwords take long, so few can have a turn in time. A token
+// takes well below a millisecond, and one client may bring many, such as a gateway.
 const (
-	mostWaitingChecks    = 1024
-	mostWaitingOfNetwork = 16
-	checkPatience        = 5 * time.Second
+	mostWaitingPasswords, mostPasswordsOfNetwork = 1024, 16
+	mostWaitingTokens, mostTokensOfNetwork       = 8192, 1024
 )
 
 // waitingNetwork has the waiting checks of one client network.
 type waitingNetwork struct {
 	network conn.Network
-	queue   []chan struct{} // closed when its check may run
+	queue   []turn
 }
+
+// turn is closed when its check may run.
+type turn chan struct{}
 
 // check is a check that several requests with the same credentials share.
 type check struct {
-	done chan struct{} // closed when id and busy are known
+	done chan struct{} // closed when the rest is known
 	id   *Identity
 	busy bool
+	left bool // the client that waited for the turn has gone; busy is true
 }
 
-func newChecks() *checks {
-	return &checks{most: max(1, runtime.GOMAXPROCS(0)/2), byNet: make(map[conn.Network]*waitingNetwork), same: make(map[credentialSum]*check)}
+// A waiter is a request that waits. Exchange documents its methods.
+type waiter interface {
+	Client() netip.AddrPort
+	Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error)
+}
+
+func newChecks(mostWaiting, mostOfNetwork int) *checks {
+	return &checks{most: max(1, runtime.GOMAXPROCS(0)/2), mostWaiting: mostWaiting, mostOfNetwork: mostOfNetwork,
+		byNet: make(map[conn.Network]*waitingNetwork), same: make(map[credentialSum]*check)}
 }
 
 // setPrefixes sets which addresses are one client network.
@@ -57,17 +75,30 @@ func (c *checks) setPrefixes(p conn.Prefixes) {
 
 // do runs verify when it is the client's turn, and returns its result. Concurrent calls with the
 // same sum share one result. busy means that verify did not run, because too many wait or the
-// turn did not come in time.
-func (c *checks) do(sum credentialSum, client netip.Addr, verify func() *Identity) (id *Identity, busy bool) {
-	c.mu.Lock()
-	if first := c.same[sum]; first != nil {
+// turn did not come in time. gone is not nil if the client has gone meanwhile.
+func (c *checks) do(x waiter, sum credentialSum, verify func() *Identity) (id *Identity, busy bool, gone error) {
+	for {
+		c.mu.Lock()
+		first := c.same[sum]
+		if first == nil {
+			return c.lead(x, sum, verify)
+		}
 		c.mu.Unlock()
-		<-first.done
-		return first.id, first.busy
+		// The wait for the turn is bounded, and so is a check.
+		if done, gone := x.Wait(first.done, 2*checkPatience); !done {
+			return nil, true, gone
+		}
+		if !first.left {
+			return first.id, first.busy, nil
+		}
 	}
+}
+
+// lead runs verify for all requests with the same sum. The caller holds mu; lead releases it.
+func (c *checks) lead(x waiter, sum credentialSum, verify func() *Identity) (id *Identity, busy bool, gone error) {
 	one := &check{done: make(chan struct{}), busy: true}
 	c.same[sum] = one
-	turn, accepted := c.enter(conn.NetworkOf(client, c.prefixes))
+	turn, accepted := c.enter(conn.NetworkOf(x.Client().Addr(), c.prefixes))
 	c.mu.Unlock()
 	defer func() { // also after a panic
 		c.mu.Lock()
@@ -75,24 +106,35 @@ func (c *checks) do(sum credentialSum, client netip.Addr, verify func() *Identit
 		c.mu.Unlock()
 		close(one.done)
 	}()
-	if !accepted || !c.await(turn) {
-		return nil, true
+	if !accepted {
+		return nil, true, nil
+	}
+	if turn != nil {
+		came, gone := x.Wait(turn, checkPatience)
+		one.left = gone != nil
+		if !came && c.giveUp(turn) {
+			return nil, true, gone
+		}
+		if one.left { // the turn came at the same moment
+			c.leave()
+			return nil, true, gone
+		}
 	}
 	defer c.leave()
 	one.id = verify()
 	one.busy = false
-	return one.id, false
+	return one.id, false, nil
 }
 
 // enter takes a place: to run at once (turn is nil), or in the queue of the network. The caller
 // holds mu.
-func (c *checks) enter(network conn.Network) (turn chan struct{}, accepted bool) {
+func (c *checks) enter(network conn.Network) (t turn, accepted bool) {
 	if c.running < c.most {
 		c.running++
 		return nil, true
 	}
 	w := c.byNet[network]
-	if c.waiting >= mostWaitingChecks || w != nil && len(w.queue) >= mostWaitingOfNetwork {
+	if c.waiting >= c.mostWaiting || w != nil && len(w.queue) >= c.mostOfNetwork {
 		return nil, false
 	}
 	if w == nil {
@@ -100,45 +142,28 @@ func (c *checks) enter(network conn.Network) (turn chan struct{}, accepted bool)
 		c.byNet[network] = w
 		c.turns = append(c.turns, w)
 	}
-	turn = make(chan struct{})
-	w.queue = append(w.queue, turn)
+	t = make(turn)
+	w.queue = append(w.queue, t)
 	c.waiting++
-	return turn, true
+	return t, true
 }
 
-// await waits for a turn. It returns false if the turn did not come in time.
-func (c *checks) await(turn chan struct{}) bool {
-	if turn == nil {
-		return true
-	}
-	timer := time.NewTimer(checkPatience)
-	defer timer.Stop()
-	select {
-	case <-turn:
-		return true
-	case <-timer.C:
-	}
+// giveUp removes a waiting check. It returns false if its turn has just come.
+func (c *checks) giveUp(t turn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.giveUp(turn)
-}
-
-// giveUp removes a waiting check. It returns false if its turn has just come. The caller holds
-// mu.
-func (c *checks) giveUp(turn chan struct{}) bool {
 	for i, w := range c.turns {
-		for j := range w.queue {
-			if w.queue[j] != turn {
-				continue
-			}
-			w.queue = append(w.queue[:j], w.queue[j+1:]...)
-			c.waiting--
-			if len(w.queue) == 0 {
-				c.turns = append(c.turns[:i], c.turns[i+1:]...)
-				delete(c.byNet, w.network)
-			}
-			return true
+		j := slices.Index(w.queue, t)
+		if j < 0 {
+			continue
 		}
+		w.queue = slices.Delete(w.queue, j, j+1)
+		c.waiting--
+		if len(w.queue) == 0 {
+			c.turns = slices.Delete(c.turns, i, i+1)
+			delete(c.byNet, w.network)
+		}
+		return true
 	}
 	return false
 }
@@ -153,7 +178,7 @@ func (c *checks) leave() {
 	}
 	w := c.turns[0]
 	c.turns = c.turns[1:]
-	turn := w.queue[0]
+	next := w.queue[0]
 	w.queue = w.queue[1:]
 	c.waiting--
 	if len(w.queue) > 0 {
@@ -161,5 +186,5 @@ func (c *checks) leave() {
 	} else {
 		delete(c.byNet, w.network)
 	}
-	close(turn)
+	close(next)
 }

@@ -12,15 +12,23 @@ import (
 
 // slow does a check that takes a second, for the client with this last byte of its address.
 func slow(c *checks, client, credentials byte, then func(busy bool)) {
-	_, busy := c.do(credentialSum{client, credentials}, netip.AddrFrom4([4]byte{192, 0, 2, client}), func() *Identity {
+	_, busy, gone := slowFor(&exchange{client: clientAddress(client)}, c, credentialSum{client, credentials})
+	then(busy || gone != nil)
+}
+
+func slowFor(x *exchange, c *checks, sum credentialSum) (id *Identity, busy bool, gone error) {
+	return c.do(x, sum, func() *Identity {
 		time.Sleep(time.Second)
 		return new(Identity)
 	})
-	then(busy)
+}
+
+func clientAddress(last byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, last}), 1)
 }
 
 func newSlowChecks() *checks {
-	c := newChecks()
+	c := newChecks(mostWaitingPasswords, mostPasswordsOfNetwork)
 	c.most = 1
 	c.setPrefixes(conn.DefaultPrefixes)
 	return c
@@ -44,7 +52,7 @@ func TestChecksTakeTurns(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if refused != 40-1-mostWaitingOfNetwork {
+		if refused != 40-1-mostPasswordsOfNetwork {
 			t.Errorf("%d checks were refused at once", refused)
 		}
 		began := time.Now()
@@ -80,7 +88,7 @@ func TestChecksAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		c.mu.Lock()
-		if c.waiting != mostWaitingChecks || c.running != 1 {
+		if c.waiting != mostWaitingPasswords || c.running != 1 {
 			t.Errorf("%d wait, %d run", c.waiting, c.running)
 		}
 		c.mu.Unlock()
@@ -107,5 +115,81 @@ func TestEqualChecksAreOne(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// A client that goes gives up its place. Another one that waits for the same check then does it.
+func TestGoneClientsGiveUpTheirPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newSlowChecks()
+		var wg sync.WaitGroup
+		wg.Go(func() { slow(c, 1, 0, func(bool) {}) }) // runs for a second
+		synctest.Wait()
+		leaves := make(chan struct{})
+		wg.Go(func() {
+			x := &exchange{client: clientAddress(2), gone: leaves}
+			if id, busy, gone := slowFor(x, c, credentialSum{2}); id != nil || !busy || gone == nil {
+				t.Errorf("the client has gone: %v, busy %t, %v", id, busy, gone)
+			}
+		})
+		synctest.Wait()
+		began := time.Now()
+		wg.Go(func() {
+			x := &exchange{client: clientAddress(3)}
+			if id, busy, gone := slowFor(x, c, credentialSum{2}); id == nil || busy || gone != nil || time.Since(began) != 2*time.Second {
+				t.Errorf("the client that stays: %v, busy %t, %v after %v", id, busy, gone, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		close(leaves)
+		synctest.Wait()
+		c.mu.Lock()
+		if c.waiting != 1 || len(c.turns) != 1 || c.turns[0].network.String() != "192.0.2.3/32" {
+			t.Errorf("%d wait, in %d networks", c.waiting, len(c.turns))
+		}
+		c.mu.Unlock()
+		wg.Wait()
+		if c.running != 0 || c.waiting != 0 || len(c.turns)+len(c.byNet)+len(c.same) != 0 {
+			t.Errorf("left behind: %+v", c)
+		}
+	})
+}
+
+// A client that waits for the check of another one can go.
+func TestGoneClientsOfASharedCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, leaves := newSlowChecks(), make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { slow(c, 1, 1, func(bool) {}) })
+		synctest.Wait()
+		began := time.Now()
+		wg.Go(func() {
+			x := &exchange{client: clientAddress(1), gone: leaves}
+			if _, busy, gone := slowFor(x, c, credentialSum{1, 1}); !busy || gone == nil || time.Since(began) != 0 {
+				t.Errorf("busy %t, %v after %v", busy, gone, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		close(leaves)
+		wg.Wait()
+	})
+}
+
+// The turn of a client that goes at the same moment passes to the next one.
+func TestTurnOfAGoneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 { // select takes either case
+			c, leaves := newSlowChecks(), make(chan struct{})
+			c.running = 1
+			var wg sync.WaitGroup
+			wg.Go(func() { slowFor(&exchange{client: clientAddress(1), gone: leaves}, c, credentialSum{1}) })
+			synctest.Wait()
+			close(leaves)
+			c.leave()
+			wg.Wait()
+			if c.running != 0 || c.waiting != 0 || len(c.turns)+len(c.byNet)+len(c.same) != 0 {
+				t.Fatalf("left behind: %+v", c)
+			}
+		}
 	})
 }

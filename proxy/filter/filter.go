@@ -66,6 +66,10 @@ type Exchange interface {
 	// Ask sends a request to a server and waits for the response, which q.Read gets. The error
 	// says why there is no complete response.
 	Ask(q *Question) error
+	// Wait waits until event is closed, but not longer than patience. happened reports whether
+	// it was closed. gone is not nil if the client has gone meanwhile, or if weir ends its
+	// connection; GuardFailed takes it.
+	Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error)
 	// GuardFailed answers the request with a refusal because a guard could not decide, for
 	// example because a server did not answer. It counts and logs the failure. err is the cause.
 	GuardFailed(guard string, r *message.Refusal, err error)

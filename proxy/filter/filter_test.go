@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -30,6 +31,7 @@ type exchange struct {
 	state                   State
 	started                 time.Time
 	server                  func(*Question) error
+	gone                    chan struct{} // closed when the client goes; nil: it stays
 }
 
 func newExchange(method, path string) *exchange {
@@ -68,6 +70,16 @@ func (x *exchange) SetIdentity(id *Identity) { x.identity = id }
 func (x *exchange) Identity() *Identity      { return x.identity }
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 	x.answer = fmt.Sprint(r.Status, " ", r.Reason, " ", guard, ": ", err)
+}
+func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
+	select {
+	case <-event:
+		return true, nil
+	case <-x.gone:
+		return false, errors.New("gone")
+	case <-time.After(patience):
+		return false, nil
+	}
 }
 func (x *exchange) Started() time.Time { return x.started }
 func (x *exchange) State() *State      { return &x.state }

@@ -56,6 +56,11 @@ func TestMoves(t *testing.T) {
 	f(config.Redirect{Prefix: "/new"}, "a", "/one", "308 http://a/new")
 	f(config.Redirect{Path: "/x{path}", Scheme: "https", Port: 8443}, "a", "/old?b", "308 https://a:8443/x/old?b")
 
+	f(config.Redirect{Always: true, Scheme: "https"}, "a:8080", "/old?b", "308 https://a/old?b")
+	f(config.Redirect{Always: true, Scheme: "https", Port: 8443}, "a", "/old", "308 https://a:8443/old")
+	f(config.Redirect{Always: true, Port: 8080}, "a", "/old", "308 http://a:8080/old")
+	f(config.Redirect{Always: true, Port: 80}, "a:8080", "/old", "308 http://a/old")
+
 	x := newExchange("OPTIONS", "*")
 	if got := movedTo(t, &config.Route{Redirect: &config.Redirect{Host: "b.example", Status: 307}}, x); got != "307 http://b.example" {
 		t.Errorf("OPTIONS * is answered with %q", got)

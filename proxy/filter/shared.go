@@ -22,6 +22,7 @@ type Shared struct {
 	auth    map[string]*authEntry // the entries in effect
 	planned []config.Auth         // from which they were made
 	checks  *checks               // of passwords; nil: there was no entry yet
+	tokens  *checks               // of tokens; nil: there was no entry yet
 	rates   map[string]*rateLimit
 	slots   map[string]*slots       // by the name of the route
 	sources map[*keySource]struct{} // that run

@@ -36,9 +36,16 @@ type Claims struct {
 	all   map[string]json.RawMessage
 }
 
-// Verify checks a token in the compact form. The error is for the log only: it would help an
-// attacker.
-func (k *Keys) Verify(token string, required Requirements, now time.Time) (*Claims, error) {
+// A Token is a token that has been read, but not verified.
+type Token struct {
+	signed  *jose.JSONWebSignature
+	fitting []*jose.JSONWebKey // the keys that may have signed it, at least one
+	unknown bool               // the token names a key that the set does not have
+}
+
+// Read reads a token in the compact form, and finds the keys that may have signed it. It computes
+// no signature. The error is for the log only: it would help an attacker.
+func (k *Keys) Read(token string) (*Token, error) {
 	if len(token) > MaxToken {
 		return nil, fmt.Errorf("the token is longer than %d bytes", MaxToken)
 	}
@@ -49,7 +56,19 @@ func (k *Keys) Verify(token string, required Requirements, now time.Time) (*Clai
 	if err != nil {
 		return nil, fmt.Errorf("the token is malformed: %w", err)
 	}
-	payload, err := k.payload(signed)
+	t := &Token{signed: signed}
+	header := signed.Signatures[0].Protected
+	t.fitting, t.unknown = k.fitting(header.KeyID, jose.SignatureAlgorithm(header.Algorithm))
+	if len(t.fitting) == 0 {
+		return nil, t.unsigned()
+	}
+	return t, nil
+}
+
+// Verify checks the signature and the claims of a token. It computes up to four signatures. The
+// error is for the log only: it would help an attacker.
+func (t *Token) Verify(required Requirements, now time.Time) (*Claims, error) {
+	payload, err := t.payload()
 	if err != nil {
 		return nil, err
 	}
@@ -84,28 +103,41 @@ func checkHeader(token string) error {
 // older than the key.
 var ErrUnknownKey = errors.New("the token names a key that the set does not have")
 
-// payload returns what a key of the set has signed. It uses no key that the token itself contains or
-// names by a URL.
-func (k *Keys) payload(signed *jose.JSONWebSignature) ([]byte, error) {
-	header := signed.Signatures[0].Protected
-	tries, known := 0, header.KeyID == ""
+// fitting returns the keys that may have signed a token with this key id and algorithm. If the set
+// has keys with the id, no others fit; otherwise a key without an id may be the one. Without an id
+// all keys may be. unknown means that no key has the id.
+func (k *Keys) fitting(id string, algorithm jose.SignatureAlgorithm) (keys []*jose.JSONWebKey, unknown bool) {
+	unknown = id != "" && !slices.ContainsFunc(k.all, func(key jose.JSONWebKey) bool { return key.KeyID == id })
 	for i := range k.all {
 		key := &k.all[i]
-		known = known || key.KeyID == header.KeyID
-		if header.KeyID != "" && key.KeyID != "" && key.KeyID != header.KeyID || !fits(key, jose.SignatureAlgorithm(header.Algorithm)) {
-			continue
+		switch {
+		case len(keys) == mostTries:
+			return keys, unknown
+		case !fits(key, algorithm):
+		case id == "", !unknown && key.KeyID == id, unknown && key.KeyID == "":
+			keys = append(keys, key)
 		}
-		if tries++; tries > mostTries {
-			break
-		}
-		if payload, err := signed.Verify(key.Key); err == nil {
+	}
+	return keys, unknown
+}
+
+// payload returns what a key of the set has signed. It uses no key that the token itself contains or
+// names by a URL.
+func (t *Token) payload() ([]byte, error) {
+	for _, key := range t.fitting {
+		if payload, err := t.signed.Verify(key.Key); err == nil {
 			return payload, nil
 		}
 	}
-	if !known {
-		return nil, ErrUnknownKey
+	return nil, t.unsigned()
+}
+
+// unsigned returns the error of a token that no key has signed.
+func (t *Token) unsigned() error {
+	if t.unknown {
+		return ErrUnknownKey
 	}
-	return nil, errors.New("no key has signed the token")
+	return errors.New("no key has signed the token")
 }
 
 // members returns the members of a JSON object. Two members of one name are an error, because

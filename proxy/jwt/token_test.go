@@ -49,6 +49,15 @@ func testKeys(t testing.TB) *Keys {
 	return k
 }
 
+// verify reads and verifies a token.
+func verify(k *Keys, token string, required Requirements, now time.Time) (*Claims, error) {
+	read, err := k.Read(token)
+	if err != nil {
+		return nil, err
+	}
+	return read.Verify(required, now)
+}
+
 func signed(t testing.TB, alg jose.SignatureAlgorithm, key crypto.PrivateKey, kid, body string) string {
 	t.Helper()
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, nil)
@@ -72,7 +81,7 @@ func TestVerify(t *testing.T) {
 	k := testKeys(t)
 	f := func(token, want string) {
 		t.Helper()
-		_, err := k.Verify(token, required, now)
+		_, err := verify(k, token, required, now)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%.80s: %v, want %q", token, err, want)
 		}
@@ -107,7 +116,7 @@ func TestAttacks(t *testing.T) {
 	k := testKeys(t)
 	f := func(token string) {
 		t.Helper()
-		if c, err := k.Verify(token, required, now); err == nil {
+		if c, err := verify(k, token, required, now); err == nil {
 			t.Errorf("%.100s: accepted with %v", token, c)
 		}
 	}
@@ -229,10 +238,42 @@ func TestKeysEqual(t *testing.T) {
 func TestUnknownKey(t *testing.T) {
 	k := testKeys(t)
 	for kid, unknown := range map[string]bool{"new": true, "ec": false, "rsa": false, "": false} {
-		if _, err := k.Verify(signed(t, jose.ES256, other, kid, ordinaryBody), required, now); errors.Is(err, ErrUnknownKey) != unknown {
+		if _, err := verify(k, signed(t, jose.ES256, other, kid, ordinaryBody), required, now); errors.Is(err, ErrUnknownKey) != unknown {
 			t.Errorf("%q: %v", kid, err)
 		}
 	}
+}
+
+// Only keys whose id and algorithm fit are tried, and four at most. A token without such a key costs no
+// signature.
+func TestFittingKeys(t *testing.T) {
+	ec := func(id string) jose.JSONWebKey { return jose.JSONWebKey{Key: ecKey.Public(), KeyID: id} }
+	f := func(want int, kid string, keys ...jose.JSONWebKey) {
+		t.Helper()
+		k, err := ParseKeys(set(keys...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := k.Read(signed(t, jose.ES256, other, kid, ordinaryBody))
+		if got := 0; want == 0 && err == nil || want > 0 && err != nil {
+			t.Errorf("%q: %v", kid, err)
+		} else if err == nil {
+			if got = len(read.fitting); got != want {
+				t.Errorf("%q: %d keys fit, want %d", kid, got, want)
+			}
+		}
+	}
+	rsa, ed := jose.JSONWebKey{Key: rsaKey.Public(), KeyID: "a"}, jose.JSONWebKey{Key: edKey.Public()}
+	signing := jose.JSONWebKey{Key: ecKey.Public(), KeyID: "a", Algorithm: "ES384"}
+	f(1, "a", ec("a"), ec("b"), ec(""), rsa, ed)
+	f(2, "a", ec("a"), ec("a"), ec(""))
+	f(1, "new", ec("a"), ec("b"), ec(""), rsa, ed) // the key without an id
+	f(0, "new", ec("a"), ec("b"), rsa, ed)
+	f(0, "a", rsa, ed, ec("b"))
+	f(0, "a", signing)
+	f(3, "", ec("a"), ec("b"), ec(""), rsa, ed)
+	f(4, "", ec("a"), ec("b"), ec("c"), ec("d"), ec("e"))
+	f(0, "", rsa, ed)
 }
 
 // What a token with a wrong signature costs.
@@ -261,7 +302,7 @@ func benchmarkJunk(b *testing.B, name string, alg jose.SignatureAlgorithm, key c
 	junk := parts[0] + "." + part(strings.Replace(ordinaryBody, "ada", "eve", 1)) + "." + parts[2]
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
-			if _, err := k.Verify(junk, required, now); err == nil {
+			if _, err := verify(k, junk, required, now); err == nil {
 				b.Fatal("accepted")
 			}
 		}
@@ -275,7 +316,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add(part(`{"alg":"none"}`) + "." + part(ordinaryBody) + ".")
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		if c, err := k.Verify(token, required, now); err == nil {
+		if c, err := verify(k, token, required, now); err == nil {
 			if user, _ := c.text("sub"); user != "ada" {
 				t.Errorf("%q is %q", token, user)
 			}

@@ -72,12 +72,12 @@ func openManaged(source config.Certificate, m Managed) *entry {
 }
 
 // identity identifies the same entry in two configurations.
-type identity struct{ cert, key, hosts, pair string }
+type identity struct{ cert, key, hosts, pair, owner string }
 
 func identify(c config.Certificate) identity {
 	i := identity{cert: c.CertFile, key: c.KeyFile, hosts: strings.Join(c.SelfSigned, "\n")}
 	if c.Pair != nil {
-		i.pair = c.Pair.Name
+		i.pair, i.owner = c.Pair.Name, c.Pair.Owner
 	}
 	return i
 }

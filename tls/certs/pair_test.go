@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -313,5 +314,44 @@ func TestExpiryIsOfWhatIsServed(t *testing.T) {
 	}
 	if got, want := gauges(t, reg), map[string]float64{"f.example": 2e9, "t.example": 1.9e9}; !maps.Equal(got, want) {
 		t.Errorf("the series are %v, want %v", got, want)
+	}
+}
+
+// A pair of a TLS policy serves the clients of this policy only: a name of it first, and any
+// other name as well. Other pairs do not serve them.
+func TestPairsOfOnePolicy(t *testing.T) {
+	d := newDir(t)
+	owned := func(id, keyType, owner string, hosts ...string) config.Certificate {
+		c := d.given(t, id, keyType, true, hosts...)
+		c.Pair.Owner = owner
+		return c
+	}
+	s := newStore(t, owned("a", "ecdsa", "p", "a.example", "*.a.example"), owned("b", "ecdsa", "p", "b.example"), owned("b2", "rsa", "p", "b.example"),
+		owned("c", "ecdsa", "q", "c.example"), d.given(t, "d", "ecdsa", false, "a.example", "d.example"))
+	f := func(owner, name, want string) {
+		t.Helper()
+		c, err := s.Of(owner)(&tls.ClientHelloInfo{ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13},
+			SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}})
+		got := "refused"
+		if c != nil {
+			got = c.Leaf.Subject.CommonName
+		}
+		if err != nil || got != want {
+			t.Errorf("a client of %s that asks for %q gets %s (%v), not %s", owner, name, got, err, want)
+		}
+	}
+	f("p", "a.example", "a")
+	f("p", "X.A.example", "a")
+	f("p", "x.y.a.example", "a") // any of them
+	f("p", "b.example", "b")
+	f("p", "", "a")
+	f("p", "other.example", "a")
+	f("q", "other.example", "c")
+	f("q", "", "c")
+	f("r", "a.example", "refused")
+	for name, want := range map[string]string{"a.example": "d", "b.example": "refused", "c.example": "refused", "": "refused"} {
+		if got, _ := served(t, s, modern, name); got != want {
+			t.Errorf("a client without a policy of its own that asks for %q gets %s, not %s", name, got, want)
+		}
 	}
 }

@@ -296,13 +296,46 @@ func (s *Store) Get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.staples.with(cert), err
 }
 
+// Of returns how to choose the certificate for the clients of a TLS policy that has
+// certificates of its own. They get a certificate that is valid for their name, or else any of
+// the policy. If it has none, crypto/tls refuses them with unrecognized_name.
+func (s *Store) Of(owner string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := s.table.Load().ofOwner(owner, hello.Name(h.ServerName)).choose(h)
+		return s.staples.with(cert), err
+	}
+}
+
+// ofOwner returns the certificates of a TLS policy for a name.
+func (t *table) ofOwner(owner, name string) (c choice) {
+	entries := t.owned[owner]
+	if len(entries) == 1 {
+		return entries[0].candidates
+	}
+	_, parent, _ := strings.Cut(name, ".")
+	for _, e := range entries {
+		if _, exact := slices.BinarySearch(e.names, name); exact {
+			c = c.with(e.candidates)
+		} else if _, wild := slices.BinarySearch(e.names, "*."+parent); wild {
+			c = c.with(e.candidates)
+		}
+	}
+	for _, e := range entries {
+		if len(c) == 0 || name == "" {
+			c = c.with(e.candidates)
+		}
+	}
+	return c
+}
+
 // table is an immutable set of certificates by name.
 type table struct {
 	entries  []*entry // in the order of the configuration
 	exact    map[string]choice
-	wildcard map[string]choice // by the name after "*."
-	owner    map[string]origin // the origin that serves each name, wildcards as "*.parent"
-	first    choice            // for names that no entry lists, and without SNI
+	wildcard map[string]choice   // by the name after "*."
+	owner    map[string]origin   // the origin that serves each name, wildcards as "*.parent"
+	first    choice              // for names that no entry lists, and without SNI
+	owned    map[string][]*entry // the entries of each TLS policy that has its own
 	// The entries with names on demand: by name, by the name after "*.", and for any
 	// name.
 	demandExact, demandWildcard map[string]Managed
@@ -311,7 +344,7 @@ type table struct {
 
 func newTable(entries []*entry) *table {
 	t := &table{entries: entries, exact: make(map[string]choice), wildcard: make(map[string]choice), owner: make(map[string]origin),
-		demandExact: make(map[string]Managed), demandWildcard: make(map[string]Managed)}
+		owned: make(map[string][]*entry), demandExact: make(map[string]Managed), demandWildcard: make(map[string]Managed)}
 	t.addNames(entries)
 	first := leader(entries)
 	for _, e := range entries {
@@ -324,6 +357,9 @@ func newTable(entries []*entry) *table {
 			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
 		}
 		t.addDemand(e)
+		if p := e.source.Pair; p != nil && p.Owner != "" {
+			t.owned[p.Owner] = append(t.owned[p.Owner], e)
+		}
 	}
 	return t
 }
@@ -337,12 +373,15 @@ const (
 	fromObject         // for certain hosts only
 	fromDefault        // also an object, for all other hosts
 	fromNothing        // an object without a certificate
+	fromOwner          // an object, for the clients of one TLS policy
 )
 
 func originOf(e *entry) origin {
 	switch p := e.source.Pair; {
 	case p == nil:
 		return fromFile
+	case p.Owner != "":
+		return fromOwner
 	case p.Default:
 		return fromDefault
 	case len(p.CertPEM) > 0:
@@ -357,6 +396,9 @@ func (t *table) addNames(entries []*entry) {
 	slices.SortStableFunc(byOrigin, func(a, b *entry) int { return int(originOf(a)) - int(originOf(b)) })
 	for _, e := range byOrigin {
 		from := originOf(e)
+		if from == fromOwner {
+			continue
+		}
 		for _, name := range e.names {
 			if other, taken := t.owner[name]; taken && other != from {
 				continue
@@ -379,7 +421,7 @@ func (t *table) addNames(entries []*entry) {
 // hosts: weir must not show them to clients of other hosts.
 func leader(entries []*entry) *entry {
 	for _, e := range entries {
-		if p := e.source.Pair; p == nil || p.Default {
+		if p := e.source.Pair; p == nil || p.Default && p.Owner == "" {
 			return e
 		}
 	}

@@ -83,12 +83,13 @@ func (s *server) objectsInParts(e *inEffect) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		from := *e.config // without the items of the part that comes next
 		from.Certificates, from.Listeners, from.HeaderPolicies = nil, e.file.Listeners, e.file.HeaderPolicies
+		from.TLSPolicies = e.file.TLSPolicies
 		part := *e.config
 		part.Certificates = nil
 		if text := file.EffectiveBeside(&part, &from); len(text) > 0 && !yield(text) {
 			return
 		}
-		from.Listeners, from.HeaderPolicies = e.config.Listeners, e.config.HeaderPolicies
+		from.Listeners, from.HeaderPolicies, from.TLSPolicies = e.config.Listeners, e.config.HeaderPolicies, e.config.TLSPolicies
 		lists := []iter.Seq[[]byte]{
 			inParts(0, len(e.config.Certificates), nil, func(i, j int) []byte {
 				part := from

@@ -1,9 +1,12 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -14,6 +17,7 @@ import (
 const (
 	notifyReady    = "READY=1"
 	notifyStopping = "STOPPING=1"
+	notifyAlive    = "WATCHDOG=1"
 )
 
 // notifyReloading returns the state for the beginning of a reload. weir sends notifyReady
@@ -43,5 +47,37 @@ func notify(state string) error {
 func (s *server) notify(state string) {
 	if err := notify(state); err != nil {
 		s.log.Warn("cannot notify systemd", zap.Error(err))
+	}
+}
+
+// watchdogInterval returns how often systemd expects notifyAlive at least, or 0 if it expects
+// none from this process (sd_watchdog_enabled(3)).
+func watchdogInterval(lookup func(string) (string, bool), pid int) time.Duration {
+	if of, given := lookup("WATCHDOG_PID"); given && of != strconv.Itoa(pid) {
+		return 0
+	}
+	text, _ := lookup("WATCHDOG_USEC")
+	us, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || us > uint64(1<<63-1)/1000 {
+		return 0
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// watchdog reports to systemd that weir is alive, twice in each interval, until ctx ends. It
+// needs the lock change for that: a process in which no configuration and no endpoint
+// can take effect any more is not alive, although it may still serve.
+func (s *server) watchdog(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(max(interval/2, time.Millisecond))
+	defer tick.Stop()
+	for {
+		s.change.Lock()
+		s.change.Unlock() //lint:ignore SA2001 it waits for the lock only
+		s.notify(notifyAlive)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }

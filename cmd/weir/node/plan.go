@@ -25,6 +25,7 @@ type plan struct {
 	file, cfg *config.Config // cfg is file with the objects of the cluster
 	objects   *objects       // of the cluster; nil: none
 	again     bool           // file is already in effect, and weir does not process it again
+	owned     policies       // of objects
 	answers   *backend.Answers
 	files     *certs.Files // of file; nil if again
 	lines     *accessLog   // of file; nil if again
@@ -181,7 +182,7 @@ func (s *server) beginPlan(p *plan) error {
 		return errEnded
 	}
 	s.plans.Add(1)
-	p.changes = s.changes
+	p.changes, p.owned = s.changes, s.owned
 	if p.again {
 		p.ofFile = s.ofFile
 	}
@@ -194,6 +195,9 @@ func (s *server) makeParts(p *plan) (err error) {
 		p.answers = s.backends.Resolve(p.cfg.AllBackends(), backend.ObjectPatience, p.answers)
 	}
 	if err := s.planCertificates(p); err != nil {
+		return err
+	}
+	if err := s.planPolicies(p); err != nil {
 		return err
 	}
 	p.headers = make(map[string]*listener.Policy)
@@ -214,7 +218,7 @@ func (s *server) makeParts(p *plan) (err error) {
 	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
 		return err
 	}
-	parts := proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
+	parts := proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics, ECH: p.ech}
 	if p.again { // the policies are the same
 		parts.Before = s.proxy.Table()
 	}

@@ -67,6 +67,11 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
 	s.notify(notifyReady)
+	if every := watchdogInterval(os.LookupEnv, os.Getpid()); every > 0 {
+		alive, end := context.WithCancel(context.Background()) // not s.ctx: a drain needs it too
+		defer end()
+		go s.watchdog(alive, every)
+	}
 	pause.Serve()
 	return s.serve(signals)
 }

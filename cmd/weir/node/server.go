@@ -91,6 +91,7 @@ type server struct {
 	closing   *sync.WaitGroup // the removed listeners and ports that are not closed yet; nil: none
 	effect    atomic.Pointer[inEffect]
 	ofFile    ofFile      // made from the file's configuration alone
+	owned     policies    // of objects
 	sockets   sockets.Set // of listeners and ports
 	listeners map[string]*listener.Listener
 	ports     map[string]*runningPort // "health", "metrics" and "admin"
@@ -187,7 +188,7 @@ func (s *server) adopt(p *plan) {
 	}
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
-	s.ofFile = p.ofFile
+	s.ofFile, s.owned = p.ofFile, p.owned
 	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can serve a request for it
 	s.access.Store(p.access)
 	s.limitMemory()
@@ -196,6 +197,7 @@ func (s *server) adopt(p *plan) {
 	s.closeBehind(slices.Concat(s.adoptListeners(p), s.adoptPorts(p)))
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
+		known = known || p.owned[name] != nil
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	if !p.again {

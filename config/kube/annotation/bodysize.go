@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// bodySizes is the family of the size of request bodies.
+var bodySizes = map[string]judge{"proxy-body-size": setting(bodySize)}
+
 const noBodySize = "ingress-nginx cannot read the value either, and applies its default; weir accepts bodies of any size; write a number of bytes, or one with the suffix k, m or g"
 
 // bodySize reads proxy-body-size. 0 is no limit.

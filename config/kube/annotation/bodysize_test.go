@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 
@@ -52,4 +53,10 @@ func TestUnsupportedSetsNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+func init() {
+	maps.Copy(samples, map[string][]sample{
+		"proxy-body-size": {{"numbers, also with `k`, `m` or `g`", "8m", false}, {"other values", "8mb", false}},
+	})
 }

@@ -1,31 +1,32 @@
 package annotation
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 )
 
+// sample is one value of an annotation.
+type sample struct {
+	words, value string
+	hasTLS       bool // the Ingress has spec.tls
+}
+
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
 
 // samples are values of annotations for which the rating depends on the value, and their
 // names in the documentation. The name of a page before an annotation makes them its own.
-var samples = map[string][]struct {
-	words, value string
-	hasTLS       bool
-}{
+//
+// A family of annotations with a file of its own adds its samples in the test file beside it.
+var samples = map[string][]sample{
 	"backend-protocol":               {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
-	"allowlist-source-range":         {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
-	"denylist-source-range":          {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
-	"whitelist-source-range":         {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
 	"traefik whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
 	"ssl-redirect":                   {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`, with `tls`", "false", true}},
 	"force-ssl-redirect":             {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
-	"proxy-body-size":                {{"numbers, also with `k`, `m` or `g`", "8m", false}, {"other values", "8mb", false}},
 	"proxy-buffer-size":              {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
 	"configuration-snippet":          {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
 	"server-snippet":                 {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
@@ -42,16 +43,17 @@ var pathsCalled = map[string]paths{"`true`, with paths without special character
 
 var ratingWords = map[Rating]string{Exact: "exact", Near: "near", No: "not yet", guard: "not yet: 503"}
 
-// row is the part of the documentation that several annotations may share.
+// row is a line of the documentation. Annotations never share a line, so a change of one
+// annotation changes only its own lines.
 type row struct {
-	names       []string
+	name        string
 	rating, why string
 }
 
 // rowsOf returns the rows of one annotation.
 func rowsOf(t *testing.T, page, name string, j judge) (rows []row) {
 	add := func(suffix string, r Rating, why string) {
-		rows = append(rows, row{[]string{"`" + name + "`" + suffix}, ratingWords[r], why})
+		rows = append(rows, row{"`" + name + "`" + suffix, ratingWords[r], why})
 	}
 	if j.look == nil {
 		if len(j.exact) > 0 {
@@ -74,32 +76,20 @@ func rowsOf(t *testing.T, page, name string, j judge) (rows []row) {
 	return rows
 }
 
-// table returns Markdown: annotations with the same rating and reason share a row, the
-// worst first.
+// table returns Markdown: the annotations in alphabetical order, the worst rating of each
+// first.
 func table(t *testing.T, page string, judges map[string]judge) string {
-	var rows []row
-	for name, j := range judges {
-		for _, r := range rowsOf(t, page, name, j) {
-			i := slices.IndexFunc(rows, func(other row) bool { return other.rating == r.rating && other.why == r.why })
-			if i < 0 {
-				rows = append(rows, r)
-			} else {
-				rows[i].names = append(rows[i].names, r.names...)
-			}
+	order := []string{ratingWords[guard], ratingWords[No], ratingWords[Near], ratingWords[Exact]}
+	var text strings.Builder
+	text.WriteString("| annotation and value | weir | how it differs, or what to do |\n|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(judges)) {
+		rows := rowsOf(t, page, name, judges[name])
+		slices.SortStableFunc(rows, func(a, b row) int { return slices.Index(order, a.rating) - slices.Index(order, b.rating) })
+		for _, r := range rows {
+			fmt.Fprintf(&text, "| %s | %s | %s |\n", r.name, r.rating, strings.ReplaceAll(r.why, "|", `\|`))
 		}
 	}
-	order := []string{ratingWords[guard], ratingWords[No], ratingWords[Near], ratingWords[Exact]}
-	for i := range rows {
-		slices.Sort(rows[i].names)
-	}
-	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(slices.Index(order, a.rating)-slices.Index(order, b.rating), strings.Compare(a.names[0], b.names[0]))
-	})
-	text := "| annotation and value | weir | how it differs, or what to do |\n|---|---|---|\n"
-	for _, r := range rows {
-		text += fmt.Sprintf("| %s | %s | %s |\n", strings.Join(r.names, ", "), r.rating, strings.ReplaceAll(r.why, "|", `\|`))
-	}
-	return text
+	return text.String()
 }
 
 // TestMigrationPages checks that the tables of the migration pages equal the ratings of

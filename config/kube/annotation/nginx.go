@@ -31,8 +31,33 @@ const (
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 )
 
+// families are the annotations of ingress-nginx that weir reads, without their prefix. Each
+// family has a file of its own, with what rates it and what reads it.
+var families = []map[string]judge{
+	bodySizes,
+	sourceRanges,
+	unread,
+}
+
 // nginx has every annotation that ingress-nginx reads, without its prefix.
-var nginx = map[string]judge{
+var nginx = union(families)
+
+// union is one map of all families. An annotation belongs to one family.
+func union(families []map[string]judge) map[string]judge {
+	all := map[string]judge{}
+	for _, family := range families {
+		for name, j := range family {
+			if _, twice := all[name]; twice {
+				panic("two families have the annotation " + name)
+			}
+			all[name] = j
+		}
+	}
+	return all
+}
+
+// unread are the annotations of ingress-nginx that set nothing for routes.
+var unread = map[string]judge{
 	"affinity": always(No, noAffinity), "affinity-mode": always(No, noAffinity), "affinity-canary-behavior": always(No, noAffinity),
 	"session-cookie-name": always(No, noAffinity), "session-cookie-path": always(No, noAffinity), "session-cookie-domain": always(No, noAffinity),
 	"session-cookie-secure": always(No, noAffinity), "session-cookie-expires": always(No, noAffinity), "session-cookie-max-age": always(No, noAffinity),
@@ -58,7 +83,6 @@ var nginx = map[string]judge{
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
-	"whitelist-source-range": setting(whitelist), "allowlist-source-range": setting(allowlist), "denylist-source-range": setting(denylist),
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
@@ -82,7 +106,6 @@ var nginx = map[string]judge{
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
-	"proxy-body-size":           setting(bodySize),
 	"proxy-connect-timeout":     unless("5|5s", Near, "weir waits 5 seconds for a connection"),
 	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for each next part of its body; tunnels such as WebSockets may be idle for an hour"),
 	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to read more of a request"),

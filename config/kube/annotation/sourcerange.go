@@ -6,6 +6,13 @@ import (
 	"strings"
 )
 
+// sourceRanges is the family of lists of clients.
+var sourceRanges = map[string]judge{
+	"allowlist-source-range": setting(allowlist),
+	"denylist-source-range":  setting(denylist),
+	"whitelist-source-range": setting(whitelist),
+}
+
 const (
 	badList   = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
 	looseList = "the Ingress has use-regex, rewrite-target, a path of special characters, or a path of type ImplementationSpecific that does not end in a slash, and weir cannot tell how far ingress-nginx protects it, so weir answers 503; write paths of type Prefix or Exact"

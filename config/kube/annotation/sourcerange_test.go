@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -83,4 +84,12 @@ func TestSourceRangesAndPaths(t *testing.T) {
 	f("/a%2f", &prefix, "", true)
 	f("/caf\u00e9", &exact, "", true)
 	f("/a b", &exact, "", true)
+}
+
+func init() {
+	maps.Copy(samples, map[string][]sample{
+		"allowlist-source-range": {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
+		"denylist-source-range":  {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
+		"whitelist-source-range": {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
+	})
 }
