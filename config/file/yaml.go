@@ -49,6 +49,8 @@ func (r *reader) errorAt(at config.Position, format string, args ...any) {
 // a complete file.
 const noSettings = `the file has no settings, so weir has nothing to serve; write a listener, a route and a backend, such as ` + smallest
 
+const secondDocument = "a second YAML document begins here; one file is one configuration, so remove the ---"
+
 const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes: [{listeners: [web], backend: app}], backends: {app: {endpoints: ["127.0.0.1:9000"]}}}`
 
 // document parses data, which must be one YAML document, and prepares it for decoding. It
@@ -66,7 +68,7 @@ func (r *reader) document(data []byte) *config.Tree {
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
-		r.errorAt(r.at(&second), "a second YAML document begins here; one file is one configuration, so remove the ---")
+		r.errorAt(r.at(&second), "%s", secondDocument)
 		return nil
 	case err != io.EOF:
 		r.syntax(data, err)

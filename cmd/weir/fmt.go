@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
+)
+
+func newFmtCommand() *cobra.Command {
+	var f formatting
+	c := &cobra.Command{
+		Use:   "fmt FILE...",
+		Short: "Print configuration files in the usual layout, or rewrite them",
+		Long: `Fmt prints configuration files with two spaces for each level and at most one
+blank line in a row. It keeps comments, quotes and the order of keys, and it
+changes no value: a file that it cannot write again exactly stays as it is, with
+an error. FILE - is standard input.
+
+With --write it replaces each file whose layout differs. With --check it only
+names these files; the exit status is then 1.`,
+		Example: `  weir fmt weir.yaml
+  weir fmt --write /etc/weir/*.yaml
+  weir fmt --check weir.yaml        in CI`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return f.all(c, args) },
+	}
+	c.Flags().BoolVarP(&f.write, "write", "w", false, "replace the files")
+	c.Flags().BoolVar(&f.check, "check", false, "name the files that have another layout")
+	c.MarkFlagsMutuallyExclusive("write", "check")
+	return c
+}
+
+// formatting is what weir fmt does with the files.
+type formatting struct{ write, check bool }
+
+// errLayout is the error of weir fmt --check. The names of the files are printed before.
+var errLayout = errors.New("these files have another layout; run weir fmt --write with them")
+
+// all formats the files. It goes on after a file with errors.
+func (f *formatting) all(c *cobra.Command, paths []string) error {
+	var errs config.Errors
+	differ := false
+	for _, path := range paths {
+		other, err := f.one(c, path)
+		var wrong config.Errors
+		switch {
+		case errors.As(err, &wrong):
+			errs = append(errs, wrong...)
+		case err != nil:
+			return err
+		}
+		differ = differ || other
+	}
+	switch {
+	case len(errs) > 0:
+		return errs
+	case differ && f.check:
+		return errLayout
+	}
+	return nil
+}
+
+// one formats a file. It reports whether the layout of the file was another one.
+func (f *formatting) one(c *cobra.Command, path string) (differs bool, err error) {
+	data, mode, err := readToFormat(c, path)
+	if err != nil {
+		return false, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	text, err := file.Format(path, data)
+	if err != nil {
+		return false, err
+	}
+	differs = !bytes.Equal(data, text)
+	switch {
+	case f.check && differs:
+		fmt.Fprintln(c.OutOrStdout(), path)
+	case f.check:
+	case !f.write || path == "-":
+		_, err = c.OutOrStdout().Write(text)
+	case differs:
+		err = replaceFile(path, text, mode)
+	}
+	return differs, err
+}
+
+func readToFormat(c *cobra.Command, path string) ([]byte, os.FileMode, error) {
+	if path == "-" {
+		data, err := io.ReadAll(c.InOrStdin())
+		return data, 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	data, err := os.ReadFile(path)
+	return data, info.Mode().Perm(), err
+}
+
+// replaceFile writes a file in place, so that its owner, its mode and links to it stay. A weir
+// that watches the file loads it once its content is complete.
+func replaceFile(path string, text []byte, mode os.FileMode) error {
+	if err := os.WriteFile(path, text, mode); err != nil {
+		return fmt.Errorf("cannot write the formatted configuration: %w", err)
+	}
+	return nil
+}

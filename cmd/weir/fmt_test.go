@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFmt(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const wide, usual = "a:\n    b:   1 # why\n", "a:\n  b: 1 # why\n"
+	one, two, bad := write("one.yaml", wide), write("two.yaml", usual), write("bad.yaml", "a: [\n")
+
+	if out, errs, status := weir("fmt", one); status != 0 || out != usual || errs != "" {
+		t.Errorf("it prints %q, %q, status %d", out, errs, status)
+	}
+	if out, errs, status := weir("fmt", "--check", one, two); status != statusError || out != one+"\n" || !strings.Contains(errs, "run weir fmt --write") {
+		t.Errorf("--check prints %q, %q, status %d", out, errs, status)
+	}
+	if text, _ := os.ReadFile(one); string(text) != wide {
+		t.Errorf("without --write the file becomes %q", text)
+	}
+	// A file with errors does not keep the others from being written.
+	if out, errs, status := weir("fmt", "--write", bad, one); status != statusError || out != "" || !strings.HasPrefix(errs, bad+":1:4: ") {
+		t.Errorf("--write prints %q, %q, status %d", out, errs, status)
+	}
+	text, err := os.ReadFile(one)
+	if info, _ := os.Stat(one); err != nil || string(text) != usual || info.Mode().Perm() != 0o640 {
+		t.Errorf("--write makes %q, %v", text, info.Mode())
+	}
+	if out, _, status := weir("fmt", "--check", one, two); status != 0 || out != "" {
+		t.Errorf("after it --check prints %q, status %d", out, status)
+	}
+	for _, args := range [][]string{{"fmt"}, {"fmt", "--write", "--check", one}} {
+		if _, _, status := weir(args...); status != statusUsage {
+			t.Errorf("%q: status %d", args, status)
+		}
+	}
+	if _, errs, status := weir("fmt", filepath.Join(folder, "none.yaml")); status != statusError || !strings.Contains(errs, "cannot read the configuration") {
+		t.Errorf("a missing file: %q, status %d", errs, status)
+	}
+}
