@@ -104,15 +104,16 @@ var tiers = map[string]int{
 
 // withinATier are the allowed imports within one tier, with their reasons.
 var withinATier = map[[2]string]string{
-	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
-	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
-	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
-	{"proxy/compress", "proxy/message"}:  "Accept-Encoding is read by the grammar of the data path",
-	{"config", "proxy/expression"}:       "the expressions of routes are checked by the limits of the data path",
-	{"config", "proxy/htpasswd"}:         "files of users are checked by the parser of the data path",
-	{"config", "proxy/jwt"}:              "keys of tokens are checked by the parser of the data path",
-	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
-	{"proxy/http2", "proxy/http2/core"}:  "a driver connects a core with a socket",
+	{"listener/conn", "listener/header"}:           "a Conn carries what its header said",
+	{"listener/conn", "listener/park"}:             "a Conn waits there for its first bytes",
+	{"config", "proxy/message"}:                    "drop_headers and keep_headers are judged by the names that the data path knows",
+	{"proxy/compress", "proxy/message"}:            "Accept-Encoding is read by the grammar of the data path",
+	{"config", "proxy/expression"}:                 "the expressions of routes are checked by the limits of the data path",
+	{"config", "proxy/htpasswd"}:                   "files of users are checked by the parser of the data path",
+	{"config", "proxy/jwt"}:                        "keys of tokens are checked by the parser of the data path",
+	{"config/kube/annotation", "proxy/expression"}: "paths with use-regex are rated by the limits of the data path",
+	{"tls/storage", "config/kube/api"}:             "a storage may be the Secrets of a cluster",
+	{"proxy/http2", "proxy/http2/core"}:            "a driver connects a core with a socket",
 }
 
 func TestImportsRunOneWay(t *testing.T) {

@@ -73,6 +73,8 @@ type Config struct {
 
 	// Source is the hash of the text that the configuration was read from; zero: from no text.
 	Source [sha256.Size]byte
+	// Included are the files that the text includes.
+	Included Included
 }
 
 // DefaultTLSPolicy is the name of the policy that weir applies to a host if no route
@@ -392,8 +394,12 @@ const (
 type Path struct {
 	Exact bool
 	// Expression: Value is a regular expression (RE2), which has to match the beginning of
-	// the path. Only paths of the file have it.
+	// the path. Only paths of the file, and those with Decoded, have it.
 	Expression bool
+	// Decoded makes an Expression of an Ingress match as in ingress-nginx: in upper and lower case,
+	// and the path with its escapes decoded and its slashes merged. Among puts another path of a
+	// host with such expressions among them, in the order of their lengths.
+	Decoded, Among bool
 	// Closed marks a path that weir closes for all clients. It matches all paths that an
 	// endpoint may treat as the same: with escapes, with doubled slashes, and in any
 	// case. Begins matches every path that begins with the text, also within a segment.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,10 @@ import (
 // A decoder converts the trees of a document to values and collects all errors. A value that it cannot
 // decode keeps its default, so that the rest can still be checked.
 type decoder struct {
-	file  string
-	errs  Errors
-	warns Errors
+	file    string
+	several bool // the document includes other files
+	errs    Errors
+	warns   Errors
 
 	// places maps the pointer to a decoded value to the place where the file has the
 	// value.
@@ -32,7 +34,7 @@ type place struct {
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, errs: doc.Errors, places: map[any]place{}}
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: map[any]place{}}
 }
 
 // path is the path of a value in the tree: in the form of errors (listeners.web.address)
@@ -52,7 +54,15 @@ func (p path) index(i int) path {
 	return path{fmt.Sprintf("%s[%d]", p.shown, i), p.pattern + "[]"}
 }
 
-func (d *decoder) at(n *Tree) Position { return Position{d.file, n.Line, n.Column} }
+func (d *decoder) at(n *Tree) Position { return Position{cmp.Or(n.File, d.file), n.Line, n.Column} }
+
+// line names a line for an error at another position, with the file if there are several.
+func (d *decoder) line(p Position) string {
+	if !d.several {
+		return fmt.Sprintf("line %d", p.Line)
+	}
+	return fmt.Sprintf("line %d of %s", p.Line, p.File)
+}
 
 // fail reports an error at node n, whose path is p.
 func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
@@ -185,16 +195,16 @@ func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 		return
 	}
 	pause.IfDue()
-	seen := map[string]int{}
+	seen := map[string]*Tree{}
 	for i := 0; i+1 < len(n.Parts); i += 2 {
 		key, value := n.Parts[i], n.Parts[i+1]
-		switch line, twice := seen[key.Text]; {
+		switch first, twice := seen[key.Text]; {
 		case key.Refused != "":
 			d.fail(key, p, "%s", key.Refused)
 		case twice:
-			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Text), line)
+			d.fail(key, p, "key %q is given twice, first on %s; keep one", shorten(key.Text), d.line(d.at(first)))
 		default:
-			seen[key.Text] = key.Line
+			seen[key.Text] = key
 			each(key, value)
 		}
 	}

@@ -32,11 +32,11 @@ func TestEveryKeyIsHashed(t *testing.T) {
 // unhashed matches fields that are no part of the hash: positions, fields that follow from
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
-	`\.Position\.`, `^Config\.(Hash|Warnings|Source)`,
+	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
 	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
 	`PEM\[\]$`, `Pool\[\]$`,
-	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Closure\.\w+|Order\.\w+|Redirect\.Always|Terminating|Foreign)$`,
+	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.Always|Terminating|Foreign)$`,
 }, "|"))
 
 // hashAs returns the hash of c after the changes that the field at path needs in order to
@@ -61,9 +61,9 @@ func hashAs(c Config, path string) string {
 	if path == "Config.Listeners[].HTTP2.Offer" || strings.HasPrefix(path, "Config.Routes[].TLS") {
 		l.Protocol, r.FirstBytes = ProtocolTLS, ""
 	}
-	if path == "Config.Routes[].Paths[].Exact" {
+	if strings.HasPrefix(path, "Config.Routes[].Paths[].Ex") {
 		p := r.Paths[0]
-		p.Expression = false
+		p.Decoded, p.Expression = false, p.Expression && path != "Config.Routes[].Paths[].Exact"
 		r.Paths = []Path{p}
 	}
 	c.Listeners, c.Routes = []Listener{l}, []*Route{r}

@@ -79,6 +79,7 @@ func (v *draft) decode(n *Tree) {
 
 func (r *root) section() section {
 	return section{keys: []key{
+		{"include", included(), "More files: paths, folders (their *.yaml files in alphabetical order, but no dot files) and patterns such as sites/*.yaml. Their mappings and lists are added to those of this file."},
 		{"node", text(&r.node).byDefault("the host name"), "The name of the machine that weir runs on. If it is given, an endpoint is local if its own node is the same; otherwise endpoints on loopback and on this host's own addresses are local."},
 		{"zone", text(&r.zone).byDefault("none; in a cluster, the label topology.kubernetes.io/zone of the Node"), "The zone of this machine, for backends with prefer_local."},
 		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},

@@ -106,6 +106,8 @@ func parsePath(s string) (Path, error) {
 
 func (p Path) String() string {
 	switch {
+	case p.Decoded:
+		return "~*" + p.Value
 	case p.Expression:
 		return "~" + p.Value
 	case p.Exact:

@@ -195,7 +195,7 @@ func (v *draft) checkDuplicates() {
 			for _, m := range matches(v.hostsOf(r), paths, r.FirstBytes != "") {
 				key := match{hostOn{l.Name, m.host}, m.path, conditions, r.FirstBytes}
 				if other := first[key]; other != nil && other != r {
-					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", lineOf(other), l.Name, v.describe(r, m))
+					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", v.lineOf(other), l.Name, v.describe(r, m))
 					break
 				}
 				first[key] = r
@@ -261,7 +261,7 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		if other := named[r.Name]; other != nil {
-			v.failAt(v.places[&r.Name], "%s already has this name; each route needs its own", lineOf(other))
+			v.failAt(v.places[&r.Name], "%s already has this name; each route needs its own", v.lineOf(other))
 		}
 		named[r.Name] = r
 	}
@@ -273,7 +273,7 @@ func (v *draft) nameRoutes() {
 		r.Name = v.defaultName(r)
 		// If the conditions are equal too, the matches are equal, which was already reported.
 		if other := named[r.Name]; other != nil && (v.given(&other.Name) || other.Match.canonical() != r.Match.canonical()) {
-			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
+			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", v.lineOf(other))
 		}
 		named[r.Name] = r
 	}
@@ -357,7 +357,7 @@ func (v *draft) checkTCPListeners() {
 			case first == nil:
 				first = r
 			default:
-				v.failAt(v.places[r], "listener %q is tcp and has %s already; a tcp listener has exactly one", l.Name, lineOf(first))
+				v.failAt(v.places[r], "listener %q is tcp and has %s already; a tcp listener has exactly one", l.Name, v.lineOf(first))
 			}
 		}
 		if first == nil {

@@ -183,7 +183,7 @@ func (v *draft) checkAddresses() {
 			if s.at.Line == 0 { // a default that collides with an address in the file
 				v.failAt(other.at, "is the default address of %s; use another address here, or set admin.address", s.what)
 			} else {
-				v.failAt(s.at, "is taken by %s (line %d); use another address", other.what, other.at.Line)
+				v.failAt(s.at, "is taken by %s (%s); use another address", other.what, v.line(other.at.Position))
 			}
 			return
 		}

@@ -392,7 +392,7 @@ func pathOf(p config.Path) route.Path {
 	case p.Begins:
 		kind = route.Begins
 	}
-	return route.Path{Kind: kind, Text: p.Value, AnySpelling: p.Closed}
+	return route.Path{Kind: kind, Text: p.Value, FoldCase: p.Decoded, Decoded: p.Decoded, AnySpelling: p.Closed && !p.Expression, Among: p.Among}
 }
 
 // finish compiles the hosts. It uses the hosts of the edge before whose routes and policy are

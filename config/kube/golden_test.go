@@ -227,6 +227,9 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if w := r.Rewrite; w != nil {
+		to += fmt.Sprintf(" path %s", w.Path)
+	}
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)
 	}

@@ -259,7 +259,7 @@ func (s *Source) alike(old, now any) bool {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			asksForPatterns(a) == asksForPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&

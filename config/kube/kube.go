@@ -11,7 +11,7 @@
 //
 // Each file of this package is about one kind of object. Ingresses become claims
 // (ingress.go), about which the package claim decides. Granted claims become Routes
-// (route.go). Annotations for route features belong in ingress.go. The Gateway API will
+// (route.go). Each family of annotations has a file in the package annotation. The Gateway API will
 // have files of its own, which make claims as well.
 package kube
 
@@ -69,6 +69,7 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	v.patterns = patternsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -102,6 +103,7 @@ type conversion struct {
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	patterns *patternHosts                        // hosts with regular expressions
 	decision *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far

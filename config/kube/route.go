@@ -22,7 +22,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, v.asked[c.Owner])
+		applySettings(&r, c, v.asked[c.Owner])
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -32,6 +32,7 @@ func (v *conversion) route(c *claim.Claim) {
 			}
 			v.shut[claim.Match{Host: c.Host, Path: path}] = true
 		}
+		path.Among = c.Among
 		r.Paths = []config.Path{path}
 	}
 	byPolicy := map[string][]string{} // the listeners of routes to the backend, by TLS policy
@@ -53,7 +54,7 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, annotation.Settings{}) // it forwards nothing
+	applySettings(&redirect, c, annotation.Settings{}) // it forwards nothing
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

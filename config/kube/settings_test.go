@@ -22,6 +22,9 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 		{"proxy-body-size", "1m", "2m", false},
 		{"proxy-body-size", "1m", "1024k", true},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
+		{"rewrite-target", "/$1", "/$2", false},
+		{"use-regex", "false", "true", false},
+		{"use-regex", "1", "true", true},
 		{"denylist-source-range", "10.0.0.0/8", "10.0.0.0/9", false},
 	} {
 		if got := new(Source).alike(with(one.name, one.old), with(one.name, one.now)); got != one.alike {

@@ -161,7 +161,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); c.Routing.Routes[0].Redirect == nil {
 			t.Errorf("it told %+v", c)
 		}
-		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "rewrite-target": "/"}
+		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "fastcgi-index": "index.php"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != event.ReasonUndone {
 			t.Errorf("it told %+v", c)

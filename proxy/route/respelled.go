@@ -1,6 +1,10 @@
 package route
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
 
 // Respelled finds the routes that a request would have if its path were spelled in another
 // way: with escapes decoded, slashes merged, parameters (";a=b") removed, or in another case.
@@ -22,14 +26,19 @@ type respelt[T any] struct {
 func CompileRespelled[T any](entries []Entry[T], written *Paths[T]) (*Respelled[T], error) {
 	s := &Respelled[T]{written: written}
 	var all []Entry[respelt[T]]
+	among := make(map[string]uint32) // the ranks of paths among expressions
 	for i, e := range inOrder(entries) {
 		m, rank := e.Match, uint32(0)
-		switch m.Path.class() {
-		case regular:
+		class := m.Path.class()
+		if m.Path.Kind == Expression {
 			m.Path.FoldCase, rank = true, uint32(len(entries)-i)
-		case plain:
-			m.Path.Text, m.Path.AnySpelling = string(appendRead(nil, []byte(m.Path.Text), reading{decode: true, merge: true})), true
-			rank = rankOfPlain + uint32(len(m.Path.Text))
+		} else if class != everything {
+			m.Path.Text, m.Path.AnySpelling = string(message.Leveled([]byte(m.Path.Text))), true
+			if rank = rankOfPlain + uint32(len(m.Path.Text)); class == regular {
+				text := lowered(m.Path.Text)
+				rank = max(uint32(len(entries)-i), among[text])
+				among[text] = rank
+			}
 		}
 		s.ranks = append(s.ranks, rank)
 		all = append(all, Entry[respelt[T]]{m, respelt[T]{e.Route, rank}})
@@ -61,8 +70,8 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 	if s.anyRead(path, r, least, is) {
 		return true
 	}
-	isPlain := !bytes.ContainsAny(path, "%;") && !bytes.Contains(path, twoSlashes)
-	return !isPlain && s.anyReading(path, r, least, is)
+	isOne := message.IsLevel(path) && bytes.IndexByte(path, ';') < 0
+	return !isOne && s.anyReading(path, r, least, is)
 }
 
 // anyReading is AnyOf for the readings of a path. It allocates.
@@ -81,7 +90,8 @@ func (s *Respelled[T]) anyRead(path []byte, r *Request, least uint32, is func(T)
 	counts := func(e *entry[respelt[T]]) bool {
 		return e.route.rank > least && is(e.route.route) && e.conditions.hold(r)
 	}
-	return s.any.spellings.anySpelling(path, counts) || s.any.expressions.anyExpression(path, counts)
+	return s.any.before.spellings.anySpelling(path, counts) || s.any.among.spellings.anySpelling(path, counts) ||
+		s.any.expressions.anyExpression(path, counts) || s.any.decoded != nil && s.any.decoded.anyExpression(message.Leveled(path), counts)
 }
 
 // anySpelling reports whether a path has, in any spelling, a match that counts.
@@ -92,7 +102,7 @@ func (x *index[T]) anySpelling(path []byte, counts func(*entry[T]) bool) bool {
 	c := x.cursor()
 	last := byte(0)
 	for i := 0; i < len(path); {
-		b, width := decode(path[i:])
+		b, width := message.DecodeByte(path[i:])
 		i += width
 		if b == '/' && last == '/' {
 			continue
@@ -199,7 +209,7 @@ func withoutParameters(b []byte) []byte {
 func withoutEscapes(b []byte) []byte {
 	to := b[:0]
 	for len(b) > 0 {
-		c, width := decode(b)
+		c, width := message.DecodeByte(b)
 		to, b = append(to, c), b[width:]
 	}
 	return to
@@ -216,4 +226,4 @@ func withoutRepeats(b []byte) []byte {
 	return to
 }
 
-var slash, twoSlashes = []byte("/"), []byte("//")
+var slash = []byte("/")

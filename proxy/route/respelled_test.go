@@ -69,6 +69,27 @@ func TestRespelled(t *testing.T) {
 	f("GET *", "/")
 }
 
+// In a cluster, paths and expressions of one host may be ordered by the length of their texts.
+func TestRespelledAmongExpressions(t *testing.T) {
+	table := lines("@/", "~d/admin/[a-z]+/open$", "@/admin/x", "@/Admin/x", "~d/private", "@/private/public/x")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	f("GET /admin/x/open", "~d/admin/[a-z]+/open$")
+	f("GET /Admin/x", "@/Admin/x")
+	f("GET /admin/x", "@/admin/x")
+	f("GET //ADMIN/x", "@/", "@/admin/x", "@/Admin/x")
+	f("GET /admin;a/x/open", "@/", "~d/admin/[a-z]+/open$", "@/admin/x", "@/Admin/x")
+	f("GET /%70rivate", "~d/private")
+	f("GET /private;/x", "~d/private")
+	f("GET /priv%2561te", "@/", "~d/private") // decoded twice, which is too much, and harmless
+	f("GET //private/public/x", "~d/private", "@/private/public/x")
+	f("GET /private/public/x", "@/private/public/x")
+}
+
 // The reference and the table level a path to the same form, apart from upper and lower case.
 func TestLeveled(t *testing.T) {
 	r := random{rand.New(rand.NewPCG(5, 6))}

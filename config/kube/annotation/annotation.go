@@ -98,19 +98,26 @@ type context struct {
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	return context{len(i.Spec.TLS) > 0, pathsOf(i), hasLoosePaths(i)}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i)}
+	if UsesPatterns(i) {
+		c.paths = pathsOf(i)
+	}
+	return c
 }
 
 // hasLoosePaths reports whether ingress-nginx compares a path of the Ingress in another way
-// than weir: as text, or as a regular expression.
+// than weir: as text, or with special characters that are no regular expression.
 func hasLoosePaths(i *networkingv1.Ingress) bool {
-	patterns := isTrue(strings.TrimSpace(i.Annotations[Nginx+"use-regex"])) || i.Annotations[Nginx+"rewrite-target"] != ""
+	patterns := UsesPatterns(i)
 	loose := func(p networkingv1.HTTPIngressPath) bool {
 		isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
 		switch {
 		case p.Path == "" || p.Path == "/":
 			return false
-		case patterns || isText && !strings.HasSuffix(p.Path, "/"):
+		case patterns:
+			_, err := CompilePattern(p.Path)
+			return err != nil || HasChoice(p.Path)
+		case isText && !strings.HasSuffix(p.Path, "/"):
 			return true
 		}
 		return strings.ContainsFunc(p.Path, func(r rune) bool {
@@ -126,27 +133,22 @@ func hasLoosePaths(i *networkingv1.Ingress) bool {
 type paths int
 
 const (
-	special   paths = iota // a path has special characters of regular expressions
-	onlyPlain              // no path has special characters
-	onlyRoot               // all paths are "/"
+	readable   paths = iota // weir can compare all of them
+	unreadable              // weir cannot compare one of them
 )
 
 func pathsOf(i *networkingv1.Ingress) paths {
-	kind := onlyRoot
 	for _, rule := range i.Spec.Rules {
 		if rule.HTTP == nil {
 			continue
 		}
 		for _, p := range rule.HTTP.Paths {
-			switch {
-			case strings.ContainsAny(p.Path, `.*+?()[]{}|^$\`):
-				return special
-			case p.Path != "/" && p.Path != "":
-				kind = onlyPlain
+			if _, err := CompilePattern(p.Path); err != nil {
+				return unreadable
 			}
 		}
 	}
-	return kind
+	return readable
 }
 
 // A judge rates the values of one annotation. A test generates the tables in

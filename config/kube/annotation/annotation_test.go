@@ -80,7 +80,7 @@ func TestRate(t *testing.T) {
 	f(Nginx+"proxy-buffer-size", "9999999999999999999m", false, Near, "head_size")
 	f(Nginx+"proxy-read-timeout", " 60 ", false, Exact, "")
 	f(Nginx+"proxy-read-timeout", "3600", false, Near, "60 seconds")
-	f(Nginx+"rewrite-target", "/$2", false, No, "rewrite")
+	f(Nginx+"rewrite-target", "/$2", false, Exact, "")
 	f(Nginx+"rewrite-targt", "/", false, No, "spelling")
 	f(Traefik+"frontend-entry-points", "http", false, Near, "")
 	f(Nginx+"use-regex", "true", false, Exact, "") // the Ingress has no path but "/"

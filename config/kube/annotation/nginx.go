@@ -25,16 +25,17 @@ const (
 	alias       = "weir does not support this; add a rule with the same paths for each host"
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
+	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
 	ownHost     = "weir forwards the client's Host; a backend in weir's configuration can set another one (host)"
 	allLogged   = "weir logs all requests, or none without access_log"
-	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 )
 
 // families are the annotations of ingress-nginx that weir reads, without their prefix. Each
 // family has a file of its own, with what rates it and what reads it.
 var families = []map[string]judge{
 	bodySizes,
+	rewrites,
 	sourceRanges,
 	unread,
 }
@@ -93,9 +94,7 @@ var unread = map[string]judge{
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
-	"rewrite-target": always(No, "weir does not rewrite paths yet; the application must serve the paths that clients request"),
-	"use-regex":      looking(useRegex),
-	"app-root":       always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
+	"app-root": always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
 	"temporal-redirect": always(No, noYet), "temporal-redirect-code": always(No, noYet), "from-to-www-redirect": unless("false", No, noYet),
 	"relative-redirects": unless("false", Near, "weir's redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 	"ssl-redirect": looking(sslRedirect), "force-ssl-redirect": looking(forceRedirect),
@@ -246,17 +245,6 @@ func everybody(value string, _ context) (Rating, string) {
 		return guard, refusedSix
 	}
 	return guard, refused
-}
-
-// useRegex rates use-regex: an expression without special characters is a prefix.
-func useRegex(value string, c context) (Rating, string) {
-	switch {
-	case !isTrue(value) || c.paths == onlyRoot:
-		return Exact, ""
-	case c.paths == onlyPlain:
-		return Near, "weir treats a path without special characters as a prefix, and its comparison is case-sensitive"
-	}
-	return No, onlyPaths
 }
 
 // isTrue reads a value as ingress-nginx does.

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weirproxy/weir/config/kube/event"
@@ -85,6 +86,10 @@ func (d *Decision) closing(c *Claim) *Guards {
 // close its own claims anyway.
 func (p *Claim) shadows(c *Claim) bool {
 	top, path := strings.ToLower(strings.TrimSuffix(p.Path.Value, "/")), strings.ToLower(c.Path.Value)
+	if c.Path.Expression {
+		overlaps := func(b string) bool { return strings.HasPrefix(top, b) || strings.HasPrefix(b, top) }
+		return len(c.Written) <= len(p.Written) && slices.ContainsFunc(c.Beginnings, overlaps)
+	}
 	under := path == top || strings.HasPrefix(path, top+"/") || p.Loose && strings.HasPrefix(path, top)
 	return under && len(c.Written) <= len(p.Written)
 }
