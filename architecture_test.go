@@ -84,7 +84,7 @@ var tiers = map[string]int{
 	"pause": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
-	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
+	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
 	"config/kube/claim": part, "config/kube/lint": part, "config/kube/control": part,
 
 	"proxy/backend": backends, "config/kube": backends,
@@ -160,10 +160,9 @@ func imports(f file) (paths []string) {
 // traffic of clients.
 var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
-// mayLog are the packages that may import the logger. cmd/weir/node writes the logs. proxy names the fields
-// of the access log. tls/acme passes a logger to certmagic. tls/storage may lose a lock when no caller can
-// receive an error.
-var mayLog = []string{"cmd/weir/node", "proxy", "tls/acme", "tls/storage"}
+// mayLog are the packages that may import the logger. cmd/weir/node writes the log. tls/acme passes a logger
+// to certmagic. tls/storage may lose a lock when no caller can receive an error.
+var mayLog = []string{"cmd/weir/node", "tls/acme", "tls/storage"}
 
 func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
 	for _, f := range goFiles(t) {

@@ -233,6 +233,7 @@ func showRoute(r *config.Route) string {
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)
 	}
+	to += showGuards(r)
 	if r.Clients != nil {
 		to += fmt.Sprintf(" clients %v not %v", r.Clients.Allow, r.Clients.Deny)
 	}

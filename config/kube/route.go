@@ -22,7 +22,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, c, v.asked[c.Owner])
+		applySettings(&r, c, v.asked[c.Owner], v.settings)
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -54,7 +54,7 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, c, annotation.Settings{}) // it forwards nothing
+	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

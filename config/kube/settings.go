@@ -1,27 +1,19 @@
 package kube
 
 import (
-	"cmp"
-
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 )
 
-// applySettings gives a route of a claim what the annotations of its Ingress set.
-func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings) {
+// applySettings gives a route of a claim what the annotations of its Ingress set. k has the
+// defaults. Each family of annotations has a file of its own.
+func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings, k *config.Kubernetes) {
 	r.MaxBody, r.Clients = s.MaxBody, nil
-	r.Rewrite = rewriteOf(c, s.Rewrite)
 	if len(s.Allow)+len(s.Deny) > 0 {
 		r.Clients = &config.Clients{Allow: s.Allow, Deny: s.Deny}
 	}
-}
-
-// rewriteOf is how requests of a claim get another path; nil: they keep theirs. A default backend
-// without rules keeps it as well, as in ingress-nginx.
-func rewriteOf(c *claim.Claim, w annotation.Rewrite) *config.Rewrite {
-	if w.Path == "" || w.Path == cmp.Or(c.Written, "/") || c.Implicit && c.Host == "" {
-		return nil
-	}
-	return &config.Rewrite{Path: config.Template(w.Path)}
+	r.Timeouts, r.TunnelIdle = waits(s.Timeouts, k.Timeouts)
+	r.Retries = retries(s.Retries)
+	r.Rewrite = rewriteOf(c, s.Rewrite)
 }

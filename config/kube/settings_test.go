@@ -21,6 +21,8 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 	}{
 		{"proxy-body-size", "1m", "2m", false},
 		{"proxy-body-size", "1m", "1024k", true},
+		{"proxy-read-timeout", "60", "3600", false},
+		{"proxy-next-upstream-tries", "2", "3", false},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
 		{"rewrite-target", "/$1", "/$2", false},
 		{"use-regex", "false", "true", false},

@@ -105,7 +105,7 @@ func (o *options) cleanUp() {
 
 func parseOptions() (options, error) {
 	var o options
-	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, routes, all")
+	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, logs, routes, all")
 	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure; ratios need haproxy and nginx")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds for each proxy and row; the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "measured part of a round")

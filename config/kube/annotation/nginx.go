@@ -37,6 +37,8 @@ var families = []map[string]judge{
 	bodySizes,
 	rewrites,
 	sourceRanges,
+	timeouts,
+	retries,
 	unread,
 }
 
@@ -105,11 +107,6 @@ var unread = map[string]judge{
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
-	"proxy-connect-timeout":     unless("5|5s", Near, "weir waits 5 seconds for a connection"),
-	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for each next part of its body; tunnels such as WebSockets may be idle for an hour"),
-	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to read more of a request"),
-	"proxy-next-upstream":       unless("error timeout|error", Near, "weir tries another endpoint if the request cannot have had an effect, and never after a response has begun"),
-	"proxy-next-upstream-tries": unless("3", Near, "weir makes three attempts in total; endpoints that refuse the connection do not count"), "proxy-next-upstream-timeout": unless("0", Near, "weir limits the number of attempts, and the time of each"),
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),

@@ -18,6 +18,9 @@ type Settings struct {
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
 
+	Timeouts Timeouts
+	Retries  Retries
+
 	allowed bool // allowlist-source-range has set Allow
 }
 
