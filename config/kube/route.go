@@ -23,6 +23,7 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		v.applyGuards(&r, c.Owner)
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -55,6 +56,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
+	redirect.Auth = ""
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/proxy/htpasswd"
 )
 
 // A node keeps the objects of a whole cluster in memory. Most of an object is for others:
@@ -46,7 +47,7 @@ func slim(o any) (any, error) {
 		}
 	case *corev1.Secret:
 		slimMeta(&o.ObjectMeta)
-		maps.DeleteFunc(o.Data, func(key string, _ []byte) bool { return key != corev1.TLSCertKey && key != corev1.TLSPrivateKeyKey })
+		maps.DeleteFunc(o.Data, func(key string, value []byte) bool { return !usesSecretKey(key, value) })
 	case *corev1.Namespace:
 		o.Annotations = nil
 	case *corev1.Node:
@@ -54,6 +55,16 @@ func slim(o any) (any, error) {
 		o.Annotations = nil
 	}
 	return o, nil
+}
+
+// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
+// and weir does not know them here. The keys of a Secret of users are their names.
+func usesSecretKey(key string, value []byte) bool {
+	switch key {
+	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
+		return true
+	}
+	return htpasswd.IsHash(string(value))
 }
 
 // whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.

@@ -18,8 +18,9 @@ type Settings struct {
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
 
-	Timeouts Timeouts
-	Retries  Retries
+	Timeouts  Timeouts
+	Retries   Retries
+	BasicAuth BasicAuth
 
 	allowed bool // allowlist-source-range has set Allow
 }
