@@ -62,7 +62,7 @@ admin: {address: ":8087", tls: {cert: a.pem, key: a.key}}
 metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
-access_log: {path: stdout}
+access_log: {path: stdout, filter: {retries: true}}
 limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
 kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}, timeouts: {read: 5s}}
 `

@@ -205,8 +205,9 @@ func (b *Publish) section() section {
 	}}
 }
 
-func checkPublish(v *draft, there map[string]bool, n *Tree, p path) {
-	if delete(there, "keep"); n.Shape == ShapeMapping && len(there) != 1 {
+func checkPublish(v *draft, there keySet, n *Tree, p path) {
+	others := slices.DeleteFunc(there, func(key string) bool { return key == "keep" })
+	if n.Shape == ShapeMapping && len(others) != 1 {
 		v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
 	}
 }

@@ -28,9 +28,9 @@ func (r *Route) rewriteKey() value {
 	})
 }
 
-func (w *Rewrite) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (w *Rewrite) check(v *draft, there keySet, n *Tree, p path) {
 	switch {
-	case there["prefix"] && there["path"]:
+	case there.has("prefix") && there.has("path"):
 		v.fail(n, p, "prefix replaces a part of the path, and path the whole path; take one of them out")
 	case len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0:
 		v.fail(n, p, "is empty; give it prefix, path or host, or take the key out")

@@ -16,6 +16,7 @@ func describeRoute(r *accesslog.Record, to *Route) {
 	r.Route, r.Unlogged = to.name, to.config.Unlogged
 	if to.backend != nil {
 		r.Backend = to.backend.Name()
+		r.EndpointSecure = to.backend.Settings().UsesTLS()
 	}
 }
 
@@ -37,6 +38,7 @@ func (x *exchange) describe(r *accesslog.Record, now time.Time) {
 	r.Request, r.User, r.Status, r.Reason, r.Err = &x.req, x.user, x.status, x.reason, x.err
 	x.security.describe(r)
 	r.Received, r.Sent = x.wire.Transferred()
+	r.Response, r.Body, r.Secure = &x.res, x.sent, x.Secure()
 	if r.Version = x.wire.Version(); x.req.Minor == 0 {
 		r.Version = "1.0"
 	}

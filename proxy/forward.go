@@ -166,6 +166,7 @@ func (x *exchange) write(p []byte) error {
 		_, err := e.Write(p)
 		return err
 	}
+	x.sent += int64(len(p))
 	return x.wire.WriteBody(p)
 }
 

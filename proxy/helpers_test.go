@@ -132,7 +132,9 @@ var warmUp = sync.OnceFunc(func() {
 	c.Await(func() bool { waits++; return waits > 1 })
 })
 
-func fieldsOf(rec *accesslog.Record) entry { return entryOf(rec, config.AccessLog{Sample: 1}) }
+func fieldsOf(rec *accesslog.Record) entry {
+	return entryOf(rec, config.AccessLog{Format: config.LogJSON, Sample: 1})
+}
 
 // entryOf reads the line of a record. Numbers without a fraction are int64.
 func entryOf(rec *accesslog.Record, c config.AccessLog) entry {

@@ -46,6 +46,7 @@ func (x *exchange) endReply(body string) {
 	x.writeHead(res)
 	if !x.req.IsHead {
 		x.wire.WriteBody([]byte(body))
+		x.sent += int64(len(body))
 	}
 	if err := x.wire.Flush(); err != nil {
 		x.ended, x.err = true, err

@@ -217,7 +217,7 @@ func (s *http1Session) tunnelUpgraded() {
 func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
-	rec.Request = x.req.Clone()
+	rec.Request, rec.Response = x.req.Clone(), nil
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
 	return &openTunnel{client: client, listener: x.edge.name, started: x.started, upgrade: rec}
 }

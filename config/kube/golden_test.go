@@ -187,6 +187,7 @@ func show(r *Routing, m *Manifests) string {
 	for i := range r.Backends {
 		showBackend(line, r.Backends[i], m)
 	}
+	showAuth(line, r)
 	if r.Default != nil {
 		line("default certificate %s: %s", r.Default.Pair.Name, strings.Join(r.Default.Pair.Hosts, " "))
 	}

@@ -31,6 +31,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
+	v.readGuards(owner)
 	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/"}
 	if _, given := o.Annotations[AnnotationProtocol]; given {
 		i.protocol = new(o.Annotations[AnnotationProtocol])

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/proxy/htpasswd"
 )
 
 // Kind is a kind of objects, by the name of its resource in the API.
@@ -189,12 +190,22 @@ func slim(o any) (any, error) {
 	}
 	switch o := o.(type) {
 	case *corev1.Secret:
-		maps.DeleteFunc(o.Data, func(key string, _ []byte) bool { return key != corev1.TLSCertKey && key != corev1.TLSPrivateKeyKey })
+		maps.DeleteFunc(o.Data, func(key string, value []byte) bool { return !usesSecretKey(key, value) })
 	case *corev1.Node:
 		o.Status = corev1.NodeStatus{}
 		o.Annotations = nil
 	}
 	return o, nil
+}
+
+// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
+// and weir does not know them here. The keys of a Secret of users are their names.
+func usesSecretKey(key string, value []byte) bool {
+	switch key {
+	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
+		return true
+	}
+	return htpasswd.IsHash(string(value))
 }
 
 // whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.

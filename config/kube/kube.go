@@ -51,10 +51,14 @@ type Routing struct {
 	Routes         []*config.Route
 	Backends       []*Backend
 	Certificates   []config.Certificate // each for its hosts
+	Auth           []config.Auth        // entries of auth that routes name, besides those of the file
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []event.Event
+
+	allAuth []config.Auth // those of authOf, and Auth; the same slice as long as nothing changes
+	authOf  *config.Config
 }
 
 // Backend is a backend, and the Service of its endpoints.
@@ -105,6 +109,7 @@ type conversion struct {
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
 	patterns *patternHosts                        // hosts with regular expressions
 	canaries map[canaryAt][]*canary               // the oldest first
 	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
@@ -124,7 +129,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
@@ -191,6 +196,9 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
 	c.Routes = joined(file.Routes, r.Routes)
+	if c.Auth = r.allAuth; r.authOf != file {
+		c.Auth = joined(file.Auth, r.Auth)
+	}
 	c.Certificates = joined(file.Certificates, r.Certificates)
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)

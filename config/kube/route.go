@@ -27,6 +27,7 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		v.applyGuards(&r, c.Owner)
 	}
 	if r.Redirect != nil {
 		r.DropGuards()
@@ -62,6 +63,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
+	redirect.Auth = ""
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: 308}
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect

@@ -59,7 +59,7 @@ func lineOf(t testing.TB, c config.AccessLog, r *Record) map[string]any {
 func TestJSONLine(t *testing.T) {
 	f := func(r *Record, want string) {
 		t.Helper()
-		if got := string(NewFormat(config.AccessLog{Sample: 1, Redact: []string{"token"}}).Append(nil, r)); got != want+"\n" {
+		if got := string(NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1, Redact: []string{"token"}}).Append(nil, r)); got != want+"\n" {
 			t.Errorf("the line is\n%snot\n%s", got, want)
 		}
 	}
@@ -84,7 +84,7 @@ func TestJSONLine(t *testing.T) {
 func TestClientFields(t *testing.T) {
 	f := func(r *Record, client, address string, port, sender any) {
 		t.Helper()
-		e := lineOf(t, config.AccessLog{Sample: 1}, r)
+		e := lineOf(t, config.AccessLog{Format: config.LogJSON, Sample: 1}, r)
 		if e["client"] != client || e["client_address"] != address || fmt.Sprint(e["client_port"]) != fmt.Sprint(port) || e["sender"] != sender {
 			t.Errorf("the line is %v", e)
 		}
@@ -161,7 +161,7 @@ func FuzzLine(f *testing.F) {
 		r.User, r.SNI, r.Err = user, host, errors.New(cause)
 		r.Origin.Header.TLVs = header.TLVs{Authority: host, ALPN: cause, Netns: user, SSL: &header.SSL{CommonName: agent}}
 		r.TLS, r.Offer = &TLS{ClientSubject: agent}, &Offer{Protocols: []string{cause}}
-		line := NewFormat(config.AccessLog{Sample: 1, Redact: []string{"token"}}).Append(nil, r)
+		line := NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1, Redact: []string{"token"}}).Append(nil, r)
 		if bytes.Count(line, newline) != 1 || line[len(line)-1] != '\n' {
 			t.Fatalf("%q has another number of lines than one", line)
 		}
@@ -201,7 +201,7 @@ func TestGoodRecords(t *testing.T) {
 }
 
 func BenchmarkLine(b *testing.B) {
-	f, r := NewFormat(config.AccessLog{Sample: 1}), sampleRecord()
+	f, r := NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1}), sampleRecord()
 	out := make([]byte, 0, 4096)
 	l := line{share: 1}
 	for b.Loop() {

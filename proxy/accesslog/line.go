@@ -9,19 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// line is the JSON object that is being written. A field calls at most one of the methods that
-// write a value. A value that is empty leaves the field out.
+// line is the line that is being written, as JSON or as text. A field calls at most one of the
+// methods that write a value. In JSON a value that is empty leaves the field out.
 type line struct {
 	b      []byte
-	key    string  // of the running field, such as `,"status":`
+	key    string  // of the running field in JSON, such as `,"status":`; "": the line is text
+	quoted bool    // the running field of a text is between quotation marks
 	share  float64 // the share of such records that have a line; 1: all
-	redact *redaction
+	format *Format
 	hidden []byte // memory for a URL without its secrets
 	clock  clock
+	local  localClock
+	fields headerFields
 }
 
 // begin writes the key of the field.
 func (l *line) begin() {
+	if l.key == "" {
+		return
+	}
 	key := l.key
 	if l.b[len(l.b)-1] == '{' { // a value never ends with "{", so this is the first field
 		key = key[1:]
@@ -29,16 +35,30 @@ func (l *line) begin() {
 	l.b = append(l.b, key...)
 }
 
-func (l *line) text(s string) {
-	if s == "" {
-		return
+// mark writes the quotation mark around a JSON string.
+func (l *line) mark() {
+	if l.key != "" {
+		l.b = append(l.b, '"')
 	}
-	l.begin()
-	l.b = append(appendEscaped(append(l.b, '"'), s), '"')
 }
 
-// bytes writes text, even if it is empty.
+func (l *line) text(s string) {
+	switch {
+	case s == "":
+	case l.key == "":
+		l.b = appendText(l.b, s, l.quoted)
+	default:
+		l.begin()
+		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
+	}
+}
+
+// bytes writes text. In JSON it also writes empty text.
 func (l *line) bytes(p []byte) {
+	if l.key == "" {
+		l.b = appendText(l.b, p, l.quoted)
+		return
+	}
 	l.begin()
 	l.b = append(appendEscaped(append(l.b, '"'), p), '"')
 }
@@ -52,11 +72,30 @@ func (l *line) optional(p []byte) {
 
 // url writes a URL without the values of the parameters that must not be in the log.
 func (l *line) url(p []byte) {
-	if l.redact != nil {
-		l.hidden = l.redact.apply(l.hidden[:0], p)
-		p = l.hidden
+	if len(p) > 0 {
+		l.bytes(l.public(p))
 	}
-	l.bytes(p)
+}
+
+// public returns a URL without the values of the parameters that must not be in the log. The
+// result is valid until the next call.
+func (l *line) public(p []byte) []byte {
+	if l.format.redact == nil {
+		return p
+	}
+	l.hidden = l.format.redact.apply(l.hidden[:0], p)
+	return l.hidden
+}
+
+// count returns the number of the line.
+func (l *line) count() uint64 { return l.format.count.Add(1) }
+
+// word writes text of weir's own, which needs no escape.
+func (l *line) word(s string) {
+	l.begin()
+	l.mark()
+	l.b = append(l.b, s...)
+	l.mark()
 }
 
 func (l *line) number(n int64) {
@@ -88,10 +127,83 @@ func (l *line) float(f float64) {
 	l.b = strconv.AppendFloat(l.b, f, 'f', -1, 64)
 }
 
+func (l *line) address(a netip.AddrPort) {
+	l.begin()
+	l.mark()
+	l.b = a.AppendTo(l.b)
+	l.mark()
+}
+
+// host writes an address without a port.
+func (l *line) host(a netip.Addr) {
+	l.begin()
+	l.mark()
+	l.b = a.AppendTo(l.b)
+	l.mark()
+}
+
+func (l *line) hex(p []byte) {
+	if len(p) > 0 {
+		l.begin()
+		l.mark()
+		l.b = hex.AppendEncode(l.b, p)
+		l.mark()
+	}
+}
+
+// list writes a JSON list, or texts with commas between them.
+func (l *line) list(all []string) {
+	if l.key == "" {
+		for i, s := range all {
+			if i > 0 {
+				l.b = append(l.b, ',')
+			}
+			l.b = appendText(l.b, s, l.quoted)
+		}
+		return
+	}
+	l.begin()
+	l.b = append(l.b, '[')
+	for i, s := range all {
+		if i > 0 {
+			l.b = append(l.b, ',')
+		}
+		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
+	}
+	l.b = append(l.b, ']')
+}
+
+func (l *line) time(t time.Time) {
+	l.begin()
+	l.mark()
+	l.b = l.clock.append(l.b, t)
+	l.mark()
+}
+
+// localTime writes a time as web servers do in the Common Log Format.
+func (l *line) localTime(t time.Time) {
+	l.begin()
+	l.mark()
+	l.b = l.local.append(l.b, t)
+	l.mark()
+}
+
 // seconds writes a duration as seconds, with nanoseconds as far as they are not zero.
 func (l *line) seconds(d time.Duration) {
 	l.begin()
 	l.b = appendSeconds(l.b, d)
+}
+
+// thousandths writes a duration in seconds with three digits behind the point.
+func (l *line) thousandths(d time.Duration) {
+	l.begin()
+	l.b = appendThousandths(l.b, max(d, 0))
+}
+
+func appendThousandths(b []byte, d time.Duration) []byte {
+	ms := int64(d / time.Millisecond)
+	b = append(strconv.AppendInt(b, ms/1000, 10), '.')
+	return append(b, byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10))
 }
 
 func appendSeconds(b []byte, d time.Duration) []byte {
@@ -118,41 +230,6 @@ func appendNanoseconds(b []byte, n uint32) []byte {
 	return append(b, digits[:]...)
 }
 
-func (l *line) address(a netip.AddrPort) {
-	l.begin()
-	l.b = append(a.AppendTo(append(l.b, '"')), '"')
-}
-
-// host writes an address without a port.
-func (l *line) host(a netip.Addr) {
-	l.begin()
-	l.b = append(a.AppendTo(append(l.b, '"')), '"')
-}
-
-func (l *line) hex(p []byte) {
-	if len(p) > 0 {
-		l.begin()
-		l.b = append(hex.AppendEncode(append(l.b, '"'), p), '"')
-	}
-}
-
-func (l *line) list(all []string) {
-	l.begin()
-	l.b = append(l.b, '[')
-	for i, s := range all {
-		if i > 0 {
-			l.b = append(l.b, ',')
-		}
-		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
-	}
-	l.b = append(l.b, ']')
-}
-
-func (l *line) time(t time.Time) {
-	l.begin()
-	l.b = append(l.clock.append(append(l.b, '"'), t), '"')
-}
-
 // clock writes times in RFC 3339 with nanoseconds. It keeps the text of the last second.
 type clock struct {
 	unix   int64
@@ -169,6 +246,23 @@ func (c *clock) append(b []byte, t time.Time) []byte {
 	}
 	b = appendNanoseconds(append(b, c.begin[:]...), uint32(t.Nanosecond()))
 	return append(b, c.offset[:c.length]...)
+}
+
+// localClock writes times such as 25/Nov/2026:12:30:45 +0000. It keeps the text of the last second.
+type localClock struct {
+	unix int64
+	text [len(localFormat)]byte
+	set  bool
+}
+
+const localFormat = "02/Jan/2006:15:04:05 -0700"
+
+func (c *localClock) append(b []byte, t time.Time) []byte {
+	if unix := t.Unix(); unix != c.unix || !c.set {
+		c.unix, c.set = unix, true
+		t.AppendFormat(c.text[:0], localFormat)
+	}
+	return append(b, c.text[:]...)
 }
 
 // appendEscaped writes the inside of a JSON string. Bytes that are not UTF-8 become U+FFFD.

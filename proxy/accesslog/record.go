@@ -27,6 +27,7 @@ type Record struct {
 	Result    string // of a failed handshake, as in the metrics
 
 	Route, Backend, Endpoint string
+	EndpointSecure           bool // weir uses TLS to the endpoint
 	Attempts                 int
 
 	Started        time.Time
@@ -34,9 +35,12 @@ type Record struct {
 	Connect        time.Duration // zero: an idle connection was reused
 	ResponseHead   time.Duration // until the endpoint's response head arrived
 	Received, Sent int64         // bytes from and to the client: on the wire for http, delivered for tunnels
+	Body           int64         // bytes of the response's body to the client
 	Request        *message.Request
-	User           string // the user whom the route authenticated; empty: none
-	Version        string // of HTTP: "1.0", "1.1" or "2"
+	Response       *message.Response // to the client; nil: unknown
+	Secure         bool              // the client used TLS
+	User           string            // the user whom the route authenticated; empty: none
+	Version        string            // of HTTP: "1.0", "1.1" or "2"
 	Status         int
 	Reason         string // why weir generated the response, or how a tunnel ended
 	Err            error

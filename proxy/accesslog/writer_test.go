@@ -23,7 +23,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-var all = NewFormat(config.AccessLog{Sample: 1})
+var all = NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1})
 
 // numbered returns a record whose line has a number.
 func numbered(n int) *Record {
@@ -478,7 +478,7 @@ func TestPutAllocatesNothing(t *testing.T) {
 	}
 	defer w.Close()
 	r := sampleRecord()
-	f := NewFormat(config.AccessLog{Sample: 1, Redact: []string{"token"}})
+	f := NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1, Redact: []string{"token"}})
 	for range 10_000 {
 		w.Put(f, r)
 	}

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"slices"
+	"reflect"
 
 	"go.uber.org/zap"
 
@@ -16,14 +16,11 @@ type accessLog struct {
 	of     config.AccessLog
 }
 
-// bufferSize limits the lines of the access log that wait for its destination, in bytes.
-const bufferSize = 16 << 20
-
 // wantedAccessLog returns the access log that a configuration asks for; nil: none.
 func (s *server) wantedAccessLog(cfg *config.Config) *config.AccessLog {
 	switch c := cfg.AccessLog; {
 	case c == nil && s.showRequests:
-		return &config.AccessLog{Path: "stdout", Sample: 1}
+		return config.NewAccessLog()
 	case c == nil || c.Path == config.NoAccessLog:
 		return nil
 	default:
@@ -38,13 +35,13 @@ func (s *server) openAccessLog(file *config.Config) (*accessLog, error) {
 	if want == nil {
 		return nil, nil
 	}
-	if old != nil && old.of.Path == want.Path {
-		if old.of.Sample == want.Sample && slices.Equal(old.of.Redact, want.Redact) {
+	if old != nil && old.of.Path == want.Path && old.of.Buffer == want.Buffer {
+		if reflect.DeepEqual(old.of, *want) {
 			return old, nil
 		}
 		return &accessLog{Writer: old.Writer, format: accesslog.NewFormat(*want), of: *want}, nil
 	}
-	w, err := accesslog.Open(accesslog.Options{Path: want.Path, Buffer: bufferSize,
+	w, err := accesslog.Open(accesslog.Options{Path: want.Path, Buffer: want.Buffer,
 		Lost: func(err error) { s.linesLost(want.Path, err) }, Regained: func(lost int64) { s.linesRegained(want.Path, lost) },
 		Written: s.metrics.lines, Full: s.metrics.droppedLines.WithLabelValues("full"), Failed: s.metrics.droppedLines.WithLabelValues("failed")})
 	if err != nil {

@@ -9,6 +9,7 @@ package annotation
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,14 +96,37 @@ type context struct {
 	hasTLS bool
 	paths  paths
 	loose  bool // ingress-nginx may apply the annotations to more paths than weir
+
+	namespace string
+	values    map[string]string // of the annotations of ingress-nginx, without their prefix
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i)}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, values: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
+		if key, ok := strings.CutPrefix(name, Nginx); ok {
+			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
+		}
+	}
 	if UsesPatterns(i) {
 		c.paths = pathsOf(i)
 	}
 	return c
+}
+
+// value is the value of another annotation of the Ingress; empty: it has none.
+func (c context) value(name string) string { return c.values[name] }
+
+// named reads the name of an object in the namespace of the Ingress, with or without the
+// namespace.
+func (c context) named(value string) (name string, ok bool) {
+	namespace, name, found := strings.Cut(value, "/")
+	if !found {
+		namespace, name = c.namespace, value
+	}
+	return name, namespace == c.namespace && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '.')
+	})
 }
 
 // hasLoosePaths reports whether ingress-nginx compares a path of the Ingress in another way

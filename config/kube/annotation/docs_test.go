@@ -16,6 +16,13 @@ type sample struct {
 	hasTLS       bool // the Ingress has spec.tls
 }
 
+// others are the other annotations of the Ingress in samples, by their words.
+var others = map[string]map[string]string{}
+
+func (s sample) context() context {
+	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words]}
+}
+
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
 
 // samples are values of annotations for which the rating depends on the value, and their
@@ -69,7 +76,7 @@ func rowsOf(t *testing.T, page, name string, j judge) (rows []row) {
 		t.Errorf("%s is looked at closely, and this test has no samples of its values", name)
 	}
 	for _, s := range all {
-		r, why := j.look(s.value, context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths")})
+		r, why := j.look(s.value, s.context())
 		add(": "+s.words, r, why)
 	}
 	return rows

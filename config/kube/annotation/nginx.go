@@ -40,6 +40,7 @@ var families = []map[string]judge{
 	sourceRanges,
 	timeouts,
 	retries,
+	basicAuths,
 	unread,
 }
 
@@ -76,7 +77,6 @@ var unread = map[string]judge{
 	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
 	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
-	"auth-type": always(guard, refused), "auth-secret": always(guard, refused), "auth-secret-type": always(guard, refused), "auth-realm": always(guard, refused),
 	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
 	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
 	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),

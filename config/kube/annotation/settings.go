@@ -20,8 +20,9 @@ type Settings struct {
 	Redirects   Redirects
 	Canary      Canary
 
-	Timeouts Timeouts
-	Retries  Retries
+	Timeouts  Timeouts
+	Retries   Retries
+	BasicAuth BasicAuth
 
 	allowed bool // allowlist-source-range has set Allow
 }

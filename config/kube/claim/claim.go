@@ -136,8 +136,7 @@ func (c *Claim) Served() config.Path {
 func (c *Claim) Closure() *config.Closure {
 	switch {
 	case c.closed != nil:
-		return &config.Closure{Reason: "closed_by_annotation", Why: fmt.Sprintf(
-			"the path is closed because weir does not support %s of the %s, which may restrict access", c.closed.list(), c.closed.By)}
+		return &config.Closure{Reason: "closed_by_annotation", Why: "the path is closed because " + c.closed.cause()}
 	case c.Refusal != nil:
 		return &config.Closure{Reason: "closed_path", Why: fmt.Sprintf(
 			"the path is closed because the path %.300q of the %v %v", c.Refusal.Written, c.Owner, c.Refusal.Why)}
