@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
@@ -103,7 +104,37 @@ func convert(t *testing.T, in string) string {
 	if again := c.Convert(&reversed); !reflect.DeepEqual(again, r) {
 		t.Errorf("in another order the objects become\n%+v\nnot\n%+v", again, r)
 	}
-	return show(r, m)
+	shown := show(r, m)
+	slimmed := slimOf(t, m)
+	if again := c.Convert(&slimmed.Objects); !reflect.DeepEqual(again, r) || show(again, slimmed) != shown {
+		t.Errorf("slim objects become\n%+v\nnot\n%+v", again, r)
+	}
+	return shown
+}
+
+// slimOf returns slim copies of the objects.
+func slimOf(t *testing.T, m *Manifests) *Manifests {
+	t.Helper()
+	s := *m
+	s.Classes, s.Ingresses, s.Services, s.Secrets = slimAll(t, m.Classes), slimAll(t, m.Ingresses), slimAll(t, m.Services), slimAll(t, m.Secrets)
+	s.Namespaces, s.Slices = slimAll(t, m.Namespaces), slimAll(t, m.Slices)
+	if m.TCP != nil {
+		s.TCP = slimAll(t, []*corev1.ConfigMap{m.TCP})[0]
+	}
+	return &s
+}
+
+func slimAll[T runtime.Object](t *testing.T, all []T) []T {
+	t.Helper()
+	s := make([]T, 0, len(all))
+	for _, o := range all {
+		one, err := slim(o.DeepCopyObject())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = append(s, one.(T))
+	}
+	return s
 }
 
 func mustParse(t testing.TB, text string) *config.Config {

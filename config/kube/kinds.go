@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -10,7 +9,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -181,44 +179,6 @@ func nameOf(o any) config.ObjectName {
 		return config.ObjectName{}
 	}
 	return config.ObjectName{Namespace: s.Namespace, Name: s.Name}
-}
-
-// slim removes large fields that weir does not use, to save memory.
-func slim(o any) (any, error) {
-	if m, err := meta.Accessor(o); err == nil {
-		m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
-	}
-	switch o := o.(type) {
-	case *corev1.Secret:
-		maps.DeleteFunc(o.Data, func(key string, value []byte) bool { return !usesSecretKey(key, value) })
-	case *corev1.Node:
-		o.Status = corev1.NodeStatus{}
-		o.Annotations = nil
-	}
-	return o, nil
-}
-
-// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
-// and weir does not know them here. The keys of a Secret of users are their names.
-func usesSecretKey(key string, value []byte) bool {
-	switch key {
-	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
-		return true
-	}
-	return htpasswd.IsHash(string(value))
-}
-
-// whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.
-func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
-	if _, ok := o.(*networkingv1.Ingress); !ok {
-		return nil
-	}
-	for _, m := range all {
-		if m.Subresource == "status" {
-			kept = append(kept, metav1.ManagedFieldsEntry{Manager: m.Manager, Subresource: m.Subresource})
-		}
-	}
-	return kept
 }
 
 // handler records the changes that matter.
