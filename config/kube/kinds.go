@@ -18,7 +18,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
-	"github.com/weirproxy/weir/proxy/htpasswd"
 )
 
 // Kind is a kind of objects, by the name of its resource in the API.
