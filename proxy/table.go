@@ -429,7 +429,7 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
-		h.respelled, err = route.CompileRespelled(matches)
+		h.respelled, err = route.CompileRespelled(matches, h.paths)
 	}
 	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
 	return &h, err

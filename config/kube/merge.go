@@ -273,8 +273,8 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
-	g.moves = nil
 	g.auth = map[*claim.Owner]*config.Auth{}
+	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
 
