@@ -36,6 +36,7 @@ var families = []map[string]judge{
 	rewrites,
 	redirects,
 	canaries,
+	affinities,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -63,10 +64,6 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"affinity": always(No, noAffinity), "affinity-mode": always(No, noAffinity), "affinity-canary-behavior": always(No, noAffinity),
-	"session-cookie-name": always(No, noAffinity), "session-cookie-path": always(No, noAffinity), "session-cookie-domain": always(No, noAffinity),
-	"session-cookie-secure": always(No, noAffinity), "session-cookie-expires": always(No, noAffinity), "session-cookie-max-age": always(No, noAffinity),
-	"session-cookie-samesite": always(No, noAffinity), "session-cookie-conditional-samesite-none": always(No, noAffinity), "session-cookie-change-on-failure": always(No, noAffinity),
 	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
 	"upstream-hash-by-subset":      always(No, noAffinity),
 	"upstream-hash-by-subset-size": always(No, noAffinity),

@@ -19,6 +19,7 @@ type Settings struct {
 	Rewrite     Rewrite
 	Redirects   Redirects
 	Canary      Canary
+	Affinity    Affinity
 
 	Timeouts  Timeouts
 	Retries   Retries
