@@ -21,7 +21,6 @@ const (
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
-	alias       = "weir does not support this; add a rule with the same paths for each host"
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
@@ -38,6 +37,7 @@ var families = []map[string]judge{
 	redirects,
 	canaries,
 	affinities,
+	aliases,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -93,8 +93,8 @@ var unread = map[string]judge{
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
-	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
+	"upstream-vhost":        always(No, ownHost),
+	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),

@@ -20,6 +20,7 @@ type Settings struct {
 	Redirects   Redirects
 	Canary      Canary
 	Affinity    Affinity
+	Aliases     []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
 	Retries   Retries
