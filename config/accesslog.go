@@ -272,7 +272,7 @@ var (
 	accessLogRules = []*schema{when(hasAny("fields", "omit"), mayBe("format", "json", "ecs", "otel", "traefik-json"))}
 )
 
-func (f *LogFilter) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (f *LogFilter) check(v *draft, there keySet, n *Tree, p path) {
 	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 		v.fail(n, p, "is empty; give it a condition such as status: [400-599], or take the key out")
 	}
@@ -335,12 +335,12 @@ func (a *AccessLog) section() section {
 	}}
 }
 
-func (a *AccessLog) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (a *AccessLog) check(v *draft, there keySet, n *Tree, p path) {
 	for _, list := range []struct {
 		key string
 		dst any
 	}{{"fields", &a.Fields}, {"omit", &a.Omit}} {
-		if there[list.key] && !a.Format.JSON() {
+		if there.has(list.key) && !a.Format.JSON() {
 			v.failAt(v.places[list.dst], "only the formats json, ecs, otel and traefik-json have fields to choose; write the fields into format as a template, such as \"{client_address} {status}\"")
 		}
 	}

@@ -468,6 +468,7 @@ type Route struct {
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends  []WeightedBackend
+	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS      *HSTS        // nil: weir adds no HTTP header for it
@@ -566,6 +567,9 @@ type Redirect struct {
 	// Always means that Scheme, Host, Prefix, Path and Port describe the new URL even if only
 	// Scheme or Port is set. Only redirects of the Gateway API have it.
 	Always bool
+	// DropQuery means that the new URL does not get the query of the request. Only redirects of
+	// Kubernetes objects have it.
+	DropQuery bool
 }
 
 // Moves reports whether the redirect leads to another URL than that of the request over https.

@@ -120,6 +120,9 @@ func (v *draft) checkPassthrough(r *Route) {
 // that an http listener serves, where clients cannot send a certificate. A host is not
 // served there if its requests are only redirected.
 func (v *draft) checkClientAuth() {
+	if !slices.ContainsFunc(v.policies, func(t *TLSPolicy) bool { return v.given(&t.ClientAuth) }) {
+		return
+	}
 	plain := map[hostOn]*Route{}
 	for _, r := range v.routes {
 		pause.IfDue()
@@ -200,6 +203,18 @@ func find[T any](all map[hostOn]*T, listener, host string) *T {
 		}
 	}
 	return nil
+}
+
+// splitRoutes splits all routes. No check after the first call changes a route.
+func (v *draft) splitRoutes() []*Route {
+	if v.parts == nil {
+		v.parts = make([]*Route, 0, len(v.routes))
+		for _, r := range v.routes {
+			pause.IfDue()
+			v.parts = append(v.parts, v.split(r)...)
+		}
+	}
+	return v.parts
 }
 
 // split splits r into routes whose hosts all have one TLS policy and mode. http and tcp

@@ -65,6 +65,7 @@ type draft struct {
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files
 	unread bool                   // weir could not read a certificate file, so its names are unknown
+	parts  []*Route               // see splitRoutes
 }
 
 // decode fills v from the document's root, and sets defaults first.

@@ -44,6 +44,8 @@ var perWhat = kind[PerWhat]{what: `client, route or "header:" and a name`, forma
 		switch {
 		case s == string(PerClient) || s == string(PerRoute):
 			return PerWhat(s), nil
+		case !isHeader && strings.Contains(s, "-") && message.ValidToken([]byte(s)):
+			return "", fmt.Errorf(`is not known here; did you mean "header:%s"?`, s)
 		case !isHeader:
 			return "", fmt.Errorf(`is not known here; write client, route, or "header:" and the name of an HTTP header`)
 		}
@@ -73,8 +75,8 @@ func (l *RateLimit) section() section {
 	}}
 }
 
-func (l *RateLimit) check(_ *draft, there map[string]bool, _ *Tree, _ path) {
-	if !there["burst"] {
+func (l *RateLimit) check(_ *draft, there keySet, _ *Tree, _ path) {
+	if !there.has("burst") {
 		l.Burst = max(1, l.Rate.Number)
 	}
 }

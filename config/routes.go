@@ -121,7 +121,7 @@ func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) 
 			right += " under " + key + " at the top level"
 		}
 	}
-	if near := nearest(*dst, names); near != "" && !at.hidden {
+	if near := nearest(*dst, names); near != "" && !at.hidden() {
 		right = fmt.Sprintf("did you mean %q?", near)
 	}
 	v.failAt(at, "%s is not the name of a %s; %s", v.quote(dst, *dst), what, right)
@@ -246,7 +246,7 @@ func (v *draft) describeHost(r *Route, host string) string {
 }
 
 func (v *draft) mention(what string, dst any, value string) string {
-	if v.places[dst].hidden {
+	if v.places[dst].hidden() {
 		return "a " + what + " from the environment"
 	}
 	return what + " " + value

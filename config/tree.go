@@ -22,7 +22,6 @@ type Document struct {
 
 // A Tree is a value in a Document: a mapping, a list, or a text with a shape.
 type Tree struct {
-	Shape Shape
 	// Text is the text of a value that is neither a mapping nor a list.
 	Text string
 	// Parts are the elements of a list, or the keys of a mapping, each before its value.
@@ -32,6 +31,7 @@ type Tree struct {
 	File string
 	// Line and Column are the position in the file; they count from 1.
 	Line, Column int
+	Shape        Shape
 	// Hidden: at least a part of Text came from the environment. Errors do not show it, and
 	// it may have any shape: only the text matters.
 	Hidden bool

@@ -98,7 +98,7 @@ func (r *Route) timeoutsKey() value {
 			{"response_head", limit(&t.ResponseHead).byDefault("the backend's"), "From the end of the request to the end of the response head, as timeouts.response_head of the backend."},
 			{"body_idle", limit(&t.BodyIdle).byDefault("the backend's"), "How long weir waits for more bytes of a body, as timeouts.body_idle of the backend."},
 			{"send", limit(&t.Send).byDefault("body_idle"), "How long weir waits until the endpoint reads more of the request."},
-		}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
+		}, check: func(v *draft, there keySet, n *Tree, p path) {
 			if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 				v.fail(n, p, "is empty; give it request, try or another timeout, or take the key out")
 			}

@@ -24,6 +24,10 @@ func (x *exchange) forward(r *Route) {
 		x.endLoop()
 		return
 	}
+	if r.config.Rewrite != nil && x.entersGuarded(r) {
+		x.reply(refuseGuardedRewrite)
+		return
+	}
 	if r = x.destination(r); r.closed != nil {
 		x.route = r
 		x.replyClosed(r.closed)

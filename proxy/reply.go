@@ -34,6 +34,10 @@ func (x *exchange) beginReply(status int, reason string) {
 }
 
 func (x *exchange) endReply(body string) {
+	if x.status >= http.StatusBadRequest && isGRPC(&x.req) {
+		x.endReplyGRPC(body)
+		return
+	}
 	res := &x.res
 	if !message.BodyForbidden(res.Status) { // RFC 9110, section 8.6
 		res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))

@@ -245,7 +245,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 	for _, one := range whole.config.Backends {
 		b := parts.Backends[one.Name]
 		all = append(all, b)
-		if one.Weight == 0 {
+		if one.Weight == 0 && whole.config.Canary == nil {
 			continue
 		}
 		d := *whole
@@ -253,7 +253,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)
-	w.all = all
+	w.all, w.canary = all, newCanary(whole.config.Canary)
 	return w
 }
 
@@ -434,7 +434,7 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
-		h.respelled, err = route.CompileRespelled(matches)
+		h.respelled, err = route.CompileRespelled(matches, h.paths)
 	}
 	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
 	return &h, err

@@ -24,7 +24,38 @@ type reader struct {
 	hidden, broken map[*yaml.Node]bool
 	// trees has the values that aliases refer to.
 	trees map[*yaml.Node]*config.Tree
+
+	// A large file has many values, so memory for them is allocated for many at once.
+	free  []config.Tree
+	parts []*config.Tree
 }
+
+// newTree returns a Tree without content that n stands for.
+func (r *reader) newTree(n *yaml.Node) *config.Tree {
+	if len(r.free) == 0 {
+		r.free = make([]config.Tree, atOnce)
+	}
+	t := &r.free[0]
+	r.free = r.free[1:]
+	t.File, t.Line, t.Column = r.source(), n.Line, n.Column
+	return t
+}
+
+// newParts returns a list of n nil pointers.
+func (r *reader) newParts(n int) []*config.Tree {
+	if n > atOnce/4 {
+		return make([]*config.Tree, n)
+	}
+	if n > len(r.parts) {
+		r.parts = make([]*config.Tree, atOnce)
+	}
+	all := r.parts[:n:n]
+	r.parts = r.parts[n:]
+	return all
+}
+
+// atOnce is the number of values for which memory is allocated at once.
+const atOnce = 64
 
 func newReader(name string, env func(string) (string, bool)) *reader {
 	return &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
@@ -110,20 +141,22 @@ func (r *reader) tree(n *yaml.Node) *config.Tree {
 	case yaml.AliasNode:
 		return r.tree(n.Alias)
 	case yaml.ScalarNode:
-		t := &config.Tree{Text: n.Value, File: r.source(), Line: n.Line, Column: n.Column, Hidden: r.hidden[n], Broken: r.broken[n]}
+		t := r.newTree(n)
+		t.Text, t.Hidden, t.Broken = n.Value, r.hidden[n], r.broken[n]
 		t.Shape, t.Other = shapeOf(n.Tag)
 		return t
 	}
 	if t := r.trees[n]; t != nil {
 		return t
 	}
-	t := &config.Tree{Shape: config.ShapeMapping, File: r.source(), Line: n.Line, Column: n.Column, Parts: make([]*config.Tree, len(n.Content))}
+	t := r.newTree(n)
+	t.Shape, t.Parts = config.ShapeMapping, r.newParts(len(n.Content))
 	if n.Kind == yaml.SequenceNode {
 		t.Shape = config.ShapeList
 	}
 	for i, part := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			t.Parts[i] = r.key(part)
+			t.Parts[i] = r.keyTree(part)
 		} else {
 			t.Parts[i] = r.tree(part)
 		}
@@ -134,9 +167,10 @@ func (r *reader) tree(n *yaml.Node) *config.Tree {
 	return t
 }
 
-// key converts a key of a mapping. Any scalar is a valid key.
-func (r *reader) key(n *yaml.Node) *config.Tree {
-	t := &config.Tree{Shape: config.ShapeText, Text: n.Value, File: r.source(), Line: n.Line, Column: n.Column}
+// keyTree converts a key of a mapping. Any scalar is a valid key.
+func (r *reader) keyTree(n *yaml.Node) *config.Tree {
+	t := r.newTree(n)
+	t.Shape, t.Text = config.ShapeText, n.Value
 	switch {
 	case n.Tag == "!!merge":
 		t.Refused = "merge keys (<<) are not supported; repeat the keys, or use an alias for the whole value"

@@ -31,6 +31,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
+	v.readGuards(owner)
 	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/"}
 	if _, given := o.Annotations[AnnotationProtocol]; given {
 		i.protocol = new(o.Annotations[AnnotationProtocol])
@@ -40,6 +41,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	slices.SortStableFunc(owner.Claims, func(a, b *claim.Claim) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(len(b.Written), len(a.Written)))
 	})
+	v.readMoves(i)
 	v.readDefault(i)
 	return owner
 }
@@ -96,7 +98,7 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 			continue
 		}
 		c := v.claim(i, host, separated(path), path, &p.Backend)
-		c.Written, c.Beginnings = p.Path, beginnings
+		c.Written, c.Type, c.Beginnings = p.Path, string(typeOf(p)), beginnings
 		c.Among = c.Among && !v.patterns.goesBefore(i.Ingress, host, p.Path)
 		c.Loose = !path.Expression && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/")
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -39,6 +40,7 @@ type Objects struct {
 	Services   []*corev1.Service
 	Secrets    []*corev1.Secret
 	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
+	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 }
 
@@ -51,10 +53,14 @@ type Routing struct {
 	Routes         []*config.Route
 	Backends       []*Backend
 	Certificates   []config.Certificate // each for its hosts
+	Auth           []config.Auth        // entries of auth that routes name, besides those of the file
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []event.Event
+
+	allAuth []config.Auth // those of authOf, and Auth; the same slice as long as nothing changes
+	authOf  *config.Config
 }
 
 // Backend is a backend, and the Service of its endpoints.
@@ -69,7 +75,8 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
-	v.patterns = patternsOf(all)
+	all = v.leaveCanariesOut(all)
+	v.patterns, v.twins = patternsOf(all), twinsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -80,6 +87,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 		v.route(c)
 	}
 	v.decision.TellRefusals()
+	v.tellCanaries()
 }
 
 // conversion is the state of one Convert: of a group of Ingresses, or of what all groups
@@ -101,9 +109,15 @@ type conversion struct {
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
+	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
+
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
 	patterns *patternHosts                        // hosts with regular expressions
+	canaries map[canaryAt][]*canary               // the oldest first
+	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far
@@ -119,7 +133,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
@@ -186,6 +200,9 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
 	c.Routes = joined(file.Routes, r.Routes)
+	if c.Auth = r.allAuth; r.authOf != file {
+		c.Auth = joined(file.Auth, r.Auth)
+	}
 	c.Certificates = joined(file.Certificates, r.Certificates)
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)

@@ -26,6 +26,9 @@ func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (path config.Path, b
 		}
 		return config.Path{Expression: true, Decoded: true, Value: p.Path}, beginnings, nil
 	}
+	if patterns && p.Path == "/" {
+		return everyPath, []string{"/"}, nil
+	}
 	path, err = textOf(p)
 	return path, []string{strings.ToLower(path.Value)}, err
 }

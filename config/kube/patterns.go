@@ -39,8 +39,10 @@ func patternsOf(all []*networkingv1.Ingress) *patternHosts {
 		if !annotation.UsesPatterns(i) {
 			continue
 		}
-		for host := range ruleHosts(i) {
-			h.of[hostIn{i.Namespace, host}], h.any[host] = true, true
+		for host, rule := range ruleHosts(i) {
+			if rule.HTTP != nil {
+				h.of[hostIn{i.Namespace, host}], h.any[host] = true, true
+			}
 		}
 	}
 	if len(h.any) > 0 {

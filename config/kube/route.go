@@ -14,7 +14,11 @@ import (
 
 // route makes the routes of a granted claim, on each listener where the file allows it.
 func (v *conversion) route(c *claim.Claim) {
-	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: v.backend(c), Closure: c.Closure()}
+	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Closure: c.Closure()}
+	if r.Redirect = v.moveOf(c); r.Redirect == nil {
+		r.Backend = v.backend(c)
+		v.addCanary(&r, c)
+	}
 	if c.Owner.Kind == ingressKind {
 		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
 	}
@@ -23,6 +27,11 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		v.applyGuards(&r, c.Owner)
+		applyController(&r, v.controller)
+	}
+	if r.Redirect != nil {
+		r.DropGuards()
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -45,6 +54,7 @@ func (v *conversion) route(c *claim.Claim) {
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		one := r
 		one.TLSPolicy, one.Listeners = policy, byPolicy[policy]
+		one.HSTS = v.hsts(one.Listeners)
 		v.routes = append(v.routes, &one)
 	}
 }
@@ -55,12 +65,14 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
+	redirect.Auth = ""
+	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
+	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {
 		switch {
 		case !v.isFree(c, l, hostTLS{}, false) || v.fileHas(c, l):
-		case !v.redirects(c):
+		case moves && !v.protection(c.Host).below, !v.redirects(c):
 			byPolicy[config.DefaultTLSPolicy] = append(byPolicy[config.DefaultTLSPolicy], l.Name)
 		case l.HearsOfHTTPS() && !v.protection(c.Host).below: // a proxy that terminates TLS requests no client certificate
 			unless.Listeners = append(unless.Listeners, l.Name)

@@ -14,8 +14,7 @@ import (
 // earlier one goes first, so the caller puts older objects first. Compile keeps the slices
 // within the entries. The error names the path, and the condition if there is one.
 func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
-	entries = slices.Clone(entries)
-	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	entries = inOrder(entries)
 	p := &Paths[T]{}
 	var before, among textCollection[T]
 	var expressions, decoded collection[T]
@@ -41,6 +40,13 @@ func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
 	}
 	p.before, p.among, p.expressions, p.decoded = before.texts(), among.texts(), expressions.index(), decoded.index()
 	return p, nil
+}
+
+// inOrder returns matches in the order of precedence.
+func inOrder[T any](entries []Entry[T]) []Entry[T] {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	return entries
 }
 
 // textCollection are entries of paths that are no expressions, before they become texts.

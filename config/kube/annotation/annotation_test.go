@@ -52,11 +52,8 @@ func TestRate(t *testing.T) {
 	}
 	f(Nginx+"ssl-redirect", "true", false, Exact, "")
 	f(Nginx+"ssl-redirect", "false", false, Exact, "")
-	f(Nginx+"ssl-redirect", "false", true, No, "https_redirect")
-	f(Nginx+"force-ssl-redirect", "true", false, No, "under spec.tls")
-	f(Nginx+"force-ssl-redirect", "true", true, Near, "")
-	f(Nginx+"force-ssl-redirect", "True", false, No, "under spec.tls") // as strconv.ParseBool reads it
-	f(Nginx+"ssl-redirect", "1", true, Exact, "")
+	f(Nginx+"ssl-redirect", "false", true, Exact, "")
+	f(Nginx+"force-ssl-redirect", "True", false, Exact, "") // as strconv.ParseBool reads it
 	f(Nginx+"force-ssl-redirect", "false", false, Exact, "")
 	f(Nginx+"backend-protocol", "HTTP", false, Exact, "")
 	f(Nginx+"backend-protocol", "https", false, Near, "HTTP/2")

@@ -16,6 +16,13 @@ type sample struct {
 	hasTLS       bool // the Ingress has spec.tls
 }
 
+// others are the other annotations of the Ingress in samples, by their words.
+var others = map[string]map[string]string{}
+
+func (s sample) context() context {
+	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words]}
+}
+
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
 
 // samples are values of annotations for which the rating depends on the value, and their
@@ -25,8 +32,6 @@ var update = flag.Bool("update", false, "write the tables of annotations into do
 var samples = map[string][]sample{
 	"backend-protocol":               {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
 	"traefik whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
-	"ssl-redirect":                   {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`, with `tls`", "false", true}},
-	"force-ssl-redirect":             {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
 	"proxy-buffer-size":              {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
 	"configuration-snippet":          {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
 	"server-snippet":                 {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
@@ -71,7 +76,7 @@ func rowsOf(t *testing.T, page, name string, j judge) (rows []row) {
 		t.Errorf("%s is looked at closely, and this test has no samples of its values", name)
 	}
 	for _, s := range all {
-		r, why := j.look(s.value, context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths")})
+		r, why := j.look(s.value, s.context())
 		add(": "+s.words, r, why)
 	}
 	return rows

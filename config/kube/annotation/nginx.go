@@ -17,7 +17,6 @@ const (
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not support this yet, and applies no limit"
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
-	noCanary    = "weir does not support this yet; it ignores canaries, with an event, and the main Ingress gets all requests"
 	noCORS      = "weir does not support this yet; let the application answer CORS requests"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
@@ -36,9 +35,12 @@ const (
 var families = []map[string]judge{
 	bodySizes,
 	rewrites,
+	redirects,
+	canaries,
 	sourceRanges,
 	timeouts,
 	retries,
+	basicAuths,
 	unread,
 }
 
@@ -75,7 +77,6 @@ var unread = map[string]judge{
 	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
 	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
-	"auth-type": always(guard, refused), "auth-secret": always(guard, refused), "auth-secret-type": always(guard, refused), "auth-realm": always(guard, refused),
 	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
 	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
 	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
@@ -89,19 +90,13 @@ var unread = map[string]judge{
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
-	"canary": unless("false", No, noCanary), "canary-by-header": always(No, noCanary), "canary-by-header-value": always(No, noCanary), "canary-by-header-pattern": always(No, noCanary),
-	"canary-by-cookie": always(No, noCanary), "canary-weight": always(No, noCanary), "canary-weight-total": always(No, noCanary),
 	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
 
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
-	"app-root": always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
-	"temporal-redirect": always(No, noYet), "temporal-redirect-code": always(No, noYet), "from-to-www-redirect": unless("false", No, noYet),
-	"relative-redirects": unless("false", Near, "weir's redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"ssl-redirect": looking(sslRedirect), "force-ssl-redirect": looking(forceRedirect),
-	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL unchanged, with a trailing slash"),
-	"server-alias":            always(No, alias), "upstream-vhost": always(No, ownHost),
+	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
+	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
 	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
@@ -248,25 +243,6 @@ func everybody(value string, _ context) (Rating, string) {
 func isTrue(value string) bool {
 	is, _ := strconv.ParseBool(value)
 	return is
-}
-
-func sslRedirect(value string, c context) (Rating, string) {
-	switch {
-	case isTrue(value) || !c.hasTLS:
-		return Exact, ""
-	default:
-		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false turns this off for all Ingresses"
-	}
-}
-
-func forceRedirect(value string, c context) (Rating, string) {
-	switch {
-	case !isTrue(value):
-		return Exact, ""
-	case c.hasTLS:
-		return Near, "weir redirects the hosts for which this Ingress has TLS"
-	}
-	return No, "weir redirects only hosts for which the Ingress has TLS; add them under spec.tls, with or without a secretName"
 }
 
 // headSize rates proxy-buffer-size, which ingress-nginx needs for large response heads.

@@ -17,9 +17,12 @@ type Settings struct {
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
+	Redirects   Redirects
+	Canary      Canary
 
-	Timeouts Timeouts
-	Retries  Retries
+	Timeouts  Timeouts
+	Retries   Retries
+	BasicAuth BasicAuth
 
 	allowed bool // allowlist-source-range has set Allow
 }
