@@ -71,7 +71,7 @@ func (m *Metrics) bucketsKey() value {
 
 var metricsRules = []*schema{hasAny("address", "per_endpoint", "buckets", "native_histograms")}
 
-func (m *Metrics) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (m *Metrics) check(v *draft, there keySet, n *Tree, p path) {
 	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 		v.fail(n, p, "is empty; give it an address such as \":8088\", or take the key out")
 	}
