@@ -598,7 +598,9 @@ type Health struct {
 // Drain sets how weir shuts down.
 type Drain struct {
 	LameDuck time.Duration // weir reports unhealthy, and still accepts connections
-	Timeout  time.Duration // then open connections have this time to finish
+	// UntilQuiet ends LameDuck early when no connection was accepted for that long; 0: never.
+	UntilQuiet time.Duration
+	Timeout    time.Duration // then open connections have this time to finish
 }
 
 // ClientLimits define the client networks, and limit the connections of each.

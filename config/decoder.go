@@ -45,20 +45,7 @@ func (d *decoder) position(at place) Position {
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: make(map[any]place, countValues(doc.Root))}
-}
-
-// countValues counts the values within n: about as many places are marked.
-func countValues(n *Tree) (count int) {
-	if n == nil || n.isScalar() {
-		return 1
-	}
-	for i, part := range n.Parts {
-		if n.Shape == ShapeList || i%2 == 1 {
-			count += countValues(part)
-		}
-	}
-	return count + 1
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: map[any]place{}}
 }
 
 // path is the path of a value in the tree. It is written out only for errors and hints, in the

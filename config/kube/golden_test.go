@@ -152,8 +152,12 @@ func mustRead(t testing.TB, manifests string) *Manifests {
 	if err := m.Read(strings.NewReader(manifests)); err != nil {
 		t.Fatalf("%v in\n%s", err, manifests)
 	}
-	if len(m.ConfigMaps) > 0 {
-		m.TCP = m.ConfigMaps[0]
+	for _, one := range m.ConfigMaps {
+		if one.Name == "controller" {
+			m.Controller = one
+		} else if m.TCP == nil {
+			m.TCP = one
+		}
 	}
 	for _, s := range m.Secrets {
 		if names := s.StringData["names"]; names != "" {
@@ -273,6 +277,12 @@ func showRoute(r *config.Route) string {
 	}
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)
+	}
+	if r.HSTS != nil {
+		to += fmt.Sprintf(" hsts %v", *r.HSTS)
+	}
+	if e := r.Response; e != nil {
+		to += fmt.Sprintf(" without %v", e.Remove)
 	}
 	to += showGuards(r)
 	if r.Clients != nil {
