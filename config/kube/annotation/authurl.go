@@ -54,27 +54,27 @@ type CacheTime struct {
 	For      time.Duration
 }
 
-const closesIt = "weir answers 503 for an Ingress that has it"
+const closedFor = "weir answers 503 for an Ingress that has it"
 
 const (
-	authSnippet     = "weir does not read nginx configuration, so " + closesIt + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
-	badAuthURL      = "the value is no URL that weir can request, so " + closesIt + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
-	hostVariable    = "the host of the URL has a variable, which weir does not support, so " + closesIt + "; write the host"
-	authURLText     = "the URL has %s, which weir does not know, so " + closesIt + "; take it out"
-	twoAuths        = "the Ingress has auth-type as well, and weir supports only one of them, so " + closesIt + "; remove one of them"
-	noPathInURL     = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
-	badMethod       = "weir does not send this method, so " + closesIt + ", as ingress-nginx does for methods that it does not know; write GET"
-	badHeaders      = "the list has something other than names of HTTP headers, so " + closesIt + ", as ingress-nginx does; write names separated by commas"
-	badSignIn       = "ingress-nginx ignores the value, because it is no URL; clients get 401"
-	signInText      = "the URL has %s, which weir does not know, so clients get 401; take it out"
-	badParam        = "ingress-nginx ignores the value, and uses rd"
-	badAuthRedirect = "ingress-nginx drops authentication for this value, so " + closesIt + "; write a URL without variables"
-	badCookie       = "ingress-nginx drops authentication for this value, so " + closesIt + "; write true or false"
-	badDuration     = "the value is no list of statuses and a time, so " + closesIt + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
-	badCacheKey     = "ingress-nginx ignores the value; weir asks the server for each request"
-	cacheText       = "the key has %s, which weir does not know, so weir asks the server for each request"
-	cacheHeaders    = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
-	authMap         = "weir does not read this ConfigMap yet, so " + closesIt + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
+	authSnippet   = "weir does not read nginx configuration, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
+	badAuthURL    = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
+	hostVariable  = "the host of the URL has a variable, which weir does not support, so " + closedFor + "; write the host"
+	authURLText   = "the URL has %s, which weir does not know, so " + closedFor + "; take it out"
+	twoAuths      = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
+	noPathInURL   = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
+	badMethod     = "weir does not send this method, so " + closedFor + ", as ingress-nginx does for methods that it does not know; write GET"
+	badHeaders    = "the list has something other than names of HTTP headers, so " + closedFor + ", as ingress-nginx does; write names separated by commas"
+	badSignIn     = "ingress-nginx ignores the value, because it is no URL; clients get 401"
+	signInText    = "the URL has %s, which weir does not know, so clients get 401; take it out"
+	badParam      = "ingress-nginx ignores the value, and uses rd"
+	badRedirectTo = "ingress-nginx drops authentication for this value, so " + closedFor + "; write a URL without variables"
+	badCookie     = "ingress-nginx drops authentication for this value, so " + closedFor + "; write true or false"
+	badDuration   = "the value is no list of statuses and a time, so " + closedFor + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
+	badCacheKey   = "ingress-nginx ignores the value; weir asks the server for each request"
+	cacheText     = "the key has %s, which weir does not know, so weir asks the server for each request"
+	cacheHeaders  = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
+	authMap       = "weir does not read this ConfigMap yet, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
 )
 
 func rateAuthURL(name string) func(string, context) (Rating, string) {
@@ -128,7 +128,7 @@ func readAuthURL(c context) (a AuthURL, ratings map[string]because) {
 	a.Redirect = "{uri}"
 	if to := c.value("auth-request-redirect"); to != "" {
 		if a.Redirect = literal(to); !isURLText(to, "") {
-			note("auth-request-redirect", guard, badAuthRedirect)
+			note("auth-request-redirect", guard, badRedirectTo)
 		}
 	}
 	if value := c.value("auth-always-set-cookie"); value != "" {
