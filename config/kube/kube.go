@@ -75,8 +75,9 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	all, v.twins = v.readAs(all)
 	all = v.leaveCanariesOut(all)
-	v.patterns, v.twins = patternsOf(all), twinsOf(all)
+	v.patterns = patternsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))

@@ -100,16 +100,6 @@ func slimMeta(m *metav1.ObjectMeta) {
 	m.Annotations = kept
 }
 
-// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
-// and weir does not know them here. The keys of a Secret of users are their names.
-func usesSecretKey(key string, value []byte) bool {
-	switch key {
-	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
-		return true
-	}
-	return htpasswd.IsHash(string(value))
-}
-
 // slimService returns the part of a Service that weir reads.
 func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
 	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution}

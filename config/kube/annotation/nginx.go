@@ -20,7 +20,6 @@ const (
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
-	alias       = "weir does not support this; add a rule with the same paths for each host"
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
@@ -36,6 +35,8 @@ var families = []map[string]judge{
 	rewrites,
 	redirects,
 	canaries,
+	affinities,
+	aliases,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -63,10 +64,6 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"affinity": always(No, noAffinity), "affinity-mode": always(No, noAffinity), "affinity-canary-behavior": always(No, noAffinity),
-	"session-cookie-name": always(No, noAffinity), "session-cookie-path": always(No, noAffinity), "session-cookie-domain": always(No, noAffinity),
-	"session-cookie-secure": always(No, noAffinity), "session-cookie-expires": always(No, noAffinity), "session-cookie-max-age": always(No, noAffinity),
-	"session-cookie-samesite": always(No, noAffinity), "session-cookie-conditional-samesite-none": always(No, noAffinity), "session-cookie-change-on-failure": always(No, noAffinity),
 	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
 	"upstream-hash-by-subset":      always(No, noAffinity),
 	"upstream-hash-by-subset-size": always(No, noAffinity),
@@ -96,8 +93,8 @@ var unread = map[string]judge{
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
-	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
+	"upstream-vhost":        always(No, ownHost),
+	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),

@@ -19,6 +19,8 @@ type Settings struct {
 	Rewrite     Rewrite
 	Redirects   Redirects
 	Canary      Canary
+	Affinity    Affinity
+	Aliases     []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
 	Retries   Retries
