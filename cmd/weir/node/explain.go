@@ -47,7 +47,7 @@ type Explained struct {
 	Position    string            `json:"position,omitempty"`
 	Backend     string            `json:"backend"` // empty: weir answers, or no route has the request
 	Filters     []ExplainedFilter `json:"filters"`
-	NewPath      string            `json:"new_path,omitempty"`     // path and query for the endpoint, if the route rewrites them
+	NewPath     string            `json:"new_path,omitempty"`   // path and query for the endpoint, if the route rewrites them
 	NewHost     string            `json:"new_host,omitempty"`   // the Host for the endpoint, if the route rewrites it
 	Location    string            `json:"location,omitempty"`   // where a redirect leads
 	GuardedBy   string            `json:"guarded_by,omitempty"` // the route whose guards the request would avoid
