@@ -50,7 +50,7 @@ type Config struct {
 	derived        []*Backend // see Derive
 	Health         *Health    // nil: no health port
 	Admin          Admin
-	Metrics        *Metrics // nil: no metrics port
+	Metrics        *Metrics // nil: no metrics port, and the default metrics
 	Drain          Drain
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log

@@ -26,6 +26,7 @@ type Settings struct {
 	Timeouts  Timeouts
 	Retries   Retries
 	BasicAuth BasicAuth
+	AuthURL   AuthURL
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has
