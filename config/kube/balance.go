@@ -18,9 +18,9 @@ import (
 // balance sets how an endpoint of b is chosen for the requests of an Ingress.
 func (b *Backend) balance(a annotation.Balance) {
 	switch {
-	case a.AtClusterIP:
+	case a.OneAddress:
 		b.Name += "/service"
-		b.AtClusterIP = true
+		b.OneAddress = true
 	case len(a.HashBy) > 0 && a.Subset:
 		b.Balance, b.HashSubset = config.Hash, cmp.Or(a.SubsetSize, 3)
 		b.Name += "/hash" + strconv.Itoa(b.HashSubset)
@@ -35,10 +35,10 @@ func (b *Backend) balance(a annotation.Balance) {
 
 // choose gives b what an Ingress asks for: sticky sessions, or else another choice of endpoints.
 func (v *conversion) choose(b *Backend, s annotation.Settings) {
-	if s.Balance.AtClusterIP {
+	if s.Balance.OneAddress {
 		v.keepLocal(*b)
 	}
-	if s.Affinity.Cookie && !s.Balance.AtClusterIP {
+	if s.Affinity.Cookie && !s.Balance.OneAddress {
 		b.stick(s.Affinity)
 		return
 	}
@@ -68,7 +68,7 @@ func hashOf(parts []annotation.HashPart) (key []config.HashPart) {
 // serviceAddress is the endpoint of b if requests go to the address of its Service; ok is false if
 // they go to its endpoints, or if the Service has no address.
 func serviceAddress(b *Backend, s *corev1.Service, port servicePort) (e config.Endpoint, ok bool) {
-	if !b.AtClusterIP {
+	if !b.OneAddress {
 		return e, false
 	}
 	a, err := netip.ParseAddr(s.Spec.ClusterIP)

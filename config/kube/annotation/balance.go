@@ -13,18 +13,18 @@ var balances = map[string]judge{
 	"upstream-hash-by-subset-size": setting(subsetSize),
 	"load-balance":                 setting(loadBalance),
 	"service-upstream": setting(func(value string, _ context, s *Settings) (Rating, string) {
-		s.Balance.AtClusterIP = isTrue(value)
+		s.Balance.OneAddress = isTrue(value)
 		return Exact, ""
 	}),
 }
 
 // Balance is how a Pod of a Service is chosen for a request.
 type Balance struct {
-	HashBy      []HashPart // requests with an equal key get the same Pod; empty: none
-	Subset      bool       // requests with an equal key get one of a few Pods
-	SubsetSize  int        // their number; 0: the default
-	RoundRobin  bool       // the Pods get requests in turn
-	AtClusterIP bool       // requests go to the address of the Service, and not to Pods
+	HashBy     []HashPart // requests with an equal key get the same Pod; empty: none
+	Subset     bool       // requests with an equal key get one of a few Pods
+	SubsetSize int        // their number; 0: the default
+	RoundRobin bool       // the Pods get requests in turn
+	OneAddress bool       // requests go to the address of the Service, and not to Pods
 }
 
 // HashPart is a part of the key by which a Pod is chosen: one of the fields is not empty.

@@ -36,7 +36,7 @@ func TestBalance(t *testing.T) {
 	f("load-balance: round_robin", Balance{RoundRobin: true}, Exact)
 	f("load-balance: ewma", Balance{}, Near)
 	f("load-balance: least_conn", Balance{}, No)
-	f("service-upstream: true", Balance{AtClusterIP: true}, Exact)
+	f("service-upstream: true", Balance{OneAddress: true}, Exact)
 	f("service-upstream: false", Balance{}, Exact)
 }
 
