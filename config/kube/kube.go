@@ -69,6 +69,7 @@ type Backend struct {
 	Source         config.ObjectName        // the Service; empty: the backend never has an endpoint
 	UID            types.UID                // of the Service; empty: it does not exist
 	Port           claim.Port               // the port of the Service, if it has the port
+	OneAddress     bool                     // its only endpoint is the address of the Service
 	Users          []corev1.ObjectReference // objects that send requests to it, the oldest first; at most maxUsers
 }
 
