@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -301,10 +302,17 @@ func (s *seenKeys) first(i int) *Tree {
 	return nil
 }
 
+// plainWord is a text that YAML reads as it is, also within brackets.
+var plainWord = regexp.MustCompile(`^[0-9A-Za-z/][0-9A-Za-z/._-]{0,50}$`)
+
 // elements returns the elements of the list n that have a value.
 func (d *decoder) elements(n *Tree, p path) []*Tree {
 	if n.Shape != ShapeList {
-		d.fail(n, p, "has to be a list, not %s%s", n.describe(), p.example("; write [...]"))
+		right := "; write [...]"
+		if n.isScalar() && n.Shape != ShapeBoolean && !n.Hidden && plainWord.MatchString(n.Text) {
+			right = "; write [" + n.Text + "]"
+		}
+		d.fail(n, p, "has to be a list, not %s%s", n.describe(), p.example(right))
 		return nil
 	}
 	if len(n.Parts) == 0 {

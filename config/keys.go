@@ -96,7 +96,7 @@ func (r *root) section() section {
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
 		{"admin", mapping(r.admin.section), "The port for status, metrics and operations. It is on without this section, on loopback; address: off turns it off."},
-		{"metrics", optional(&r.metrics, func() *Metrics { return &Metrics{} }, (*Metrics).section).byDefault("no metrics port"), "A port that serves GET /metrics for Prometheus and nothing else."},
+		{"metrics", optional(&r.metrics, NewMetrics, (*Metrics).section).byDefault("no metrics port"), "The port for Prometheus, and which metrics weir has."},
 		{"drain", mapping(r.drain.section), "How weir shuts down."},
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
 		{"access_log", optional(&r.accessLog, NewAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: a line for each request, tunnel and refused connection."},
@@ -253,15 +253,10 @@ func (h *Health) section() section {
 	}}
 }
 
-func (m *Metrics) section() section {
-	return section{object: m, position: &m.Position, keys: []key{
-		{"address", listenAddress(&m.Network, &m.Address).required(`":8088"`), "The address that serves GET /metrics. Everybody who can connect can read the metrics, so allow only Prometheus."},
-	}}
-}
-
 func (d *Drain) section() section {
 	return section{object: d, keys: []key{
 		{"lame_duck", duration(&d.LameDuck, 0, time.Hour).byDefault("30s; 0s without both health and kubernetes"), "How long after SIGTERM the health port answers 503 while weir still accepts connections. Then all ports close. 0s: the ports close at once."},
+		{"until_quiet", duration(&d.UntilQuiet, 0, time.Hour), "End lame_duck early, when no connection has arrived for this long. Load balancers that ask the health port must first have seen two answers 503. 0s: never."},
 		{"timeout", duration(&d.Timeout, time.Second, day), "How long active requests and tunnels may continue after lame_duck. Then weir aborts them."},
 	}}
 }

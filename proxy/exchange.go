@@ -73,6 +73,9 @@ func (x *exchange) serve() {
 	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
 	if refusal != nil {
+		if refusal == refuseGuardedPath {
+			x.err = x.whyGuarded()
+		}
 		x.reply(refusal)
 		return
 	}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/pause"
@@ -64,6 +67,8 @@ type edge struct {
 	any      *host          // of routes without hosts
 	fallback *policy.Policy // of hosts without a policy
 	nameless *policy.Policy // of clients without SNI, for the handshake and for requests to any
+
+	handshakes atomic.Pointer[prometheus.Observer] // their times; nil: there was none yet
 }
 
 // host is the part of an edge that belongs to one host.

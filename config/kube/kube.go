@@ -28,6 +28,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -39,6 +40,7 @@ type Objects struct {
 	Services   []*corev1.Service
 	Secrets    []*corev1.Secret
 	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
+	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 }
 
@@ -73,8 +75,9 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	all, v.twins = v.readAs(all)
 	all = v.leaveCanariesOut(all)
-	v.patterns, v.twins = patternsOf(all), twinsOf(all)
+	v.patterns = patternsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -107,19 +110,22 @@ type conversion struct {
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
+	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
+
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
+	auth     map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	patterns *patternHosts                        // hosts with regular expressions
 	canaries map[canaryAt][]*canary               // the oldest first
 	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
 	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
-	shut     map[claim.Match]bool  // the paths that are closed so far
-	routes   []*config.Route       // so far
-	backends map[string]*Backend   // so far
-	uses     map[string][]useOrder // of the Users of backends
+	shut     map[claim.Match]bool    // the paths that are closed so far
+	routes   []*config.Route         // so far
+	backends map[string]*Backend     // so far
+	entries  map[string]*config.Auth // of auth, that routes name so far
+	uses     map[string][]useOrder   // of the Users of backends
 	events   event.Set
 	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
 	looked   *lookups                // nil: not recorded
@@ -129,7 +135,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

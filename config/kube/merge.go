@@ -29,6 +29,8 @@ type Converter struct {
 	pairs  map[*corev1.Secret]pair
 	last   *conversionResult // nil: none
 
+	controller *asController
+
 	// For tests: the Ingresses that the last Convert converted; all Ingresses are one group.
 	converted int
 	together  bool
@@ -112,6 +114,8 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	c.forget(o)
 	v := newConversion(c.File, o)
 	v.pairs = c.pairs
+	c.controller = c.controller.of(c.File, o)
+	v.controller = c.controller.settings
 	v.defaultCertificate()
 	v.configured = v.findConfigured()
 	n := c.change(v, c.groups(v))
@@ -122,7 +126,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 
 // groups returns the groups of the Ingresses that weir serves.
 func (c *Converter) groups(v *conversion) [][]*networkingv1.Ingress {
-	ours := v.ours()
+	ours := c.controller.all(v.ours())
 	if c.together && len(ours) > 0 {
 		return [][]*networkingv1.Ingress{ours}
 	}
@@ -273,7 +277,7 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
-	g.auth = map[*claim.Owner]*config.Auth{}
+	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
@@ -281,7 +285,7 @@ func (v *conversion) fork() *conversion {
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
 	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, events: v.events}
-	for _, a := range v.auth {
+	for _, a := range v.entries {
 		p.auth = append(p.auth, a)
 	}
 	slices.SortFunc(p.auth, compareAuth)
@@ -296,6 +300,7 @@ func (v *conversion) part() *part {
 // have an endpoint on this node, and the default certificate.
 func (v *conversion) shareOf(n *next) *part {
 	v.tcp()
+	v.tellController()
 	used := map[config.ObjectName]string{}
 	v.used(used)
 	for p := range n.parts {

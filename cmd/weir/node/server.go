@@ -188,6 +188,10 @@ func (s *server) adopt(p *plan) {
 		s.shown.SetLimit(k.Metrics)
 		s.expiries.SetLimit(k.Metrics.CertificateNames)
 	}
+	if s.effect.Load() == nil {
+		s.proxy.Metrics.Shape(p.cfg.MetricsOrDefault())
+	}
+	s.shown.SetPerEndpoint(p.cfg.MetricsOrDefault().PerEndpoint)
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile, s.owned = p.ofFile, p.owned

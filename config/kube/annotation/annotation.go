@@ -71,15 +71,20 @@ func Rate(o metav1.Object) (all []Rated) {
 }
 
 // Unsupported names the annotations of an object that weir does not support, in
-// alphabetical order: the guards, for which it answers 503, and all others.
+// alphabetical order: the guards, for which it answers 503, and all others. Guards may come
+// from the ConfigMap of ingress-nginx's controller; the others are those of the object itself.
 func Unsupported(o metav1.Object) (guards, others []string) {
+	written := o.GetAnnotations()
 	for _, a := range Rate(o) {
-		switch {
+		switch source := sourced(a.Name, written); {
 		case a.Guard:
-			guards = append(guards, a.Name)
-		case a.Rating == No:
+			guards = append(guards, source)
+		case a.Rating == No && source == a.Name:
 			others = append(others, a.Name)
 		}
+	}
+	for _, key := range closingKeys(written) {
+		guards = append(guards, key+inConfigMap)
 	}
 	return guards, others
 }
@@ -87,7 +92,7 @@ func Unsupported(o metav1.Object) (guards, others []string) {
 // IsOfHost reports whether ingress-nginx applies a guard to all paths of a host,
 // whichever Ingress has the guard.
 func IsOfHost(name string) bool {
-	short, ok := strings.CutPrefix(name, Nginx)
+	short, ok := strings.CutPrefix(strings.TrimSuffix(name, inConfigMap), Nginx)
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
@@ -97,12 +102,12 @@ type context struct {
 	paths  paths
 	loose  bool // ingress-nginx may apply the annotations to more paths than weir
 
-	namespace string
-	values    map[string]string // of the annotations of ingress-nginx, without their prefix
+	namespace, name string
+	values          map[string]string // of the annotations of ingress-nginx, without their prefix
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, values: map[string]string{}}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
