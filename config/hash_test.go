@@ -35,8 +35,8 @@ var unhashed = regexp.MustCompile(strings.Join([]string{
 	`\.Position\.`, `^Config\.(Hash|Warnings|Source)`,
 	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
-	`PEM\[\]$`, `Pool\[\]$`,
-	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Closure\.\w+|Order\.\w+|Redirect\.Always|Terminating|Foreign)$`,
+	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
+	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Closure\.\w+|Order\.\w+|Redirect\.Always|Mirror\[\]\.Of|Retries\.Unshared|Terminating|Foreign)$`,
 }, "|"))
 
 // hashAs returns the hash of c after the changes that the field at path needs in order to

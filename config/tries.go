@@ -21,10 +21,13 @@ type RouteRetries struct {
 	// When lists the failures after which weir repeats requests, besides those that it always
 	// repeats.
 	When []RetryCause
+	// Unshared means that the Share of the backend does not limit these retries. Only objects of a
+	// cluster have it.
+	Unshared bool
 }
 
 // RetryCause is a failure after which weir repeats a request: one of the constants, a status, or a
-// range of statuses such as 500-599.
+// range of statuses such as 500-599. Only objects of a cluster have statuses below 500.
 type RetryCause string
 
 // The causes that are no statuses.
@@ -42,7 +45,7 @@ func (c RetryCause) Statuses() (from, to int) {
 	}
 	from, err := strconv.Atoi(first)
 	to, errTo := strconv.Atoi(last)
-	if err != nil || errTo != nil || len(first) != 3 || len(last) != 3 || from < 500 || to > 599 || from > to {
+	if err != nil || errTo != nil || len(first) != 3 || len(last) != 3 || from < 400 || to > 599 || from > to {
 		return 0, 0
 	}
 	return from, to
@@ -52,7 +55,7 @@ var retryCause = kind[RetryCause]{what: `connect, timeout, reset, or a status su
 	pattern: `connect|timeout|reset|5[0-9]{2}(-5[0-9]{2})?`,
 	parse: func(s string) (RetryCause, error) {
 		c := RetryCause(s)
-		if from, _ := c.Statuses(); from == 0 && c != RetryConnect && c != RetryTimeout && c != RetryReset {
+		if from, _ := c.Statuses(); from < 500 && c != RetryConnect && c != RetryTimeout && c != RetryReset {
 			return "", fmt.Errorf("is no reason for a retry; write connect, timeout, reset, or statuses from 500 to 599 such as 503 or 500-599")
 		}
 		return c, nil

@@ -15,7 +15,8 @@ type tryLimits struct {
 	request, try   time.Duration // 0: no limit
 	attempts       int           // 0: the limit of the backend
 	timeout, reset bool          // repeat after these failures
-	statuses       [100]bool     // repeat after these statuses, from 500 on
+	unshared       bool          // the share of the backend does not limit the retries
+	statuses       [200]bool     // repeat after these statuses, from 400 on
 }
 
 func newTryLimits(r *config.Route) *tryLimits {
@@ -27,13 +28,13 @@ func newTryLimits(r *config.Route) *tryLimits {
 		l.request, l.try = t.Request, t.Try
 	}
 	if t := r.Retries; t != nil {
-		l.attempts = t.Attempts
+		l.attempts, l.unshared = t.Attempts, t.Unshared
 		for _, cause := range t.When {
 			l.timeout = l.timeout || cause == config.RetryTimeout
 			l.reset = l.reset || cause == config.RetryReset
 			if from, to := cause.Statuses(); from != 0 {
 				for status := from; status <= to; status++ {
-					l.statuses[status-500] = true
+					l.statuses[status-firstRetried] = true
 				}
 			}
 		}
@@ -103,11 +104,19 @@ func (a *attempts) ranOut(err error) *outcome {
 // response that arrives before the request was sent is passed on.
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
-	if l == nil || status < 500 || status > 599 || !l.statuses[status-500] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.inTime() || !a.retries.backend.AllowRetry() {
+	if l == nil || status < firstRetried || status > 599 || !l.statuses[status-firstRetried] || !a.upload.delivered() || !a.repeatable(discarded) ||
+		a.made >= a.most() || !a.inTime() || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}
+}
+
+// firstRetried is the first status of a response after which weir may repeat a request.
+const firstRetried = 400
+
+// allowRetry reports whether the share of retries of the backend allows one more. It takes it.
+func (r *retries) allowRetry() bool {
+	return r.limits != nil && r.limits.unshared || r.backend.AllowRetry()
 }
 
 // most returns the limit of attempts.
@@ -121,7 +130,7 @@ func (r *retries) most() int {
 // connectAgain reports whether another attempt may follow one without a connection.
 func (r *retries) connectAgain(o *outcome, tried []*backend.Endpoint) bool {
 	if r.limits != nil && r.limits.attempts != 0 {
-		return len(tried) < r.limits.attempts && r.backend.AllowRetry() // attempts counts all of them
+		return len(tried) < r.limits.attempts && r.allowRetry() // attempts counts all of them
 	}
 	return r.backend.AllowConnect(tried, &r.excused, o.err, r.connect)
 }
