@@ -84,7 +84,7 @@ var tiers = map[string]int{
 	"pause": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
-	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
+	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
 	"config/kube/claim": part, "config/kube/lint": part, "config/kube/gateway": part,
 
 	"proxy/backend": backends, "config/kube": backends, "config/kube/control": backends,
@@ -104,15 +104,16 @@ var tiers = map[string]int{
 
 // withinATier are the allowed imports within one tier, with their reasons.
 var withinATier = map[[2]string]string{
-	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
-	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
-	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
-	{"proxy/compress", "proxy/message"}:  "Accept-Encoding is read by the grammar of the data path",
-	{"config", "proxy/expression"}:       "the expressions of routes are checked by the limits of the data path",
-	{"config", "proxy/htpasswd"}:         "files of users are checked by the parser of the data path",
-	{"config", "proxy/jwt"}:              "keys of tokens are checked by the parser of the data path",
-	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
-	{"proxy/http2", "proxy/http2/core"}:  "a driver connects a core with a socket",
+	{"listener/conn", "listener/header"}:           "a Conn carries what its header said",
+	{"listener/conn", "listener/park"}:             "a Conn waits there for its first bytes",
+	{"config", "proxy/message"}:                    "drop_headers and keep_headers are judged by the names that the data path knows",
+	{"proxy/compress", "proxy/message"}:            "Accept-Encoding is read by the grammar of the data path",
+	{"config", "proxy/expression"}:                 "the expressions of routes are checked by the limits of the data path",
+	{"config", "proxy/htpasswd"}:                   "files of users are checked by the parser of the data path",
+	{"config", "proxy/jwt"}:                        "keys of tokens are checked by the parser of the data path",
+	{"config/kube/annotation", "proxy/expression"}: "paths with use-regex are rated by the limits of the data path",
+	{"tls/storage", "config/kube/api"}:             "a storage may be the Secrets of a cluster",
+	{"proxy/http2", "proxy/http2/core"}:            "a driver connects a core with a socket",
 }
 
 func TestImportsRunOneWay(t *testing.T) {
@@ -159,10 +160,9 @@ func imports(f file) (paths []string) {
 // traffic of clients.
 var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
-// mayLog are the packages that may import the logger. cmd/weir/node writes the logs. proxy names the fields
-// of the access log. tls/acme passes a logger to certmagic. tls/storage may lose a lock when no caller can
-// receive an error.
-var mayLog = []string{"cmd/weir/node", "proxy", "tls/acme", "tls/storage"}
+// mayLog are the packages that may import the logger. cmd/weir/node writes the log. tls/acme passes a logger
+// to certmagic. tls/storage may lose a lock when no caller can receive an error.
+var mayLog = []string{"cmd/weir/node", "tls/acme", "tls/storage"}
 
 func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
 	for _, f := range goFiles(t) {

@@ -23,7 +23,7 @@ func (v *draft) checkHosts() {
 		for _, kind := range kinds {
 			other, twice := taken[key{*host, kind}]
 			if twice && *host != "" {
-				v.failAt(v.places[host], "%s already gets %s certificate from the entry on line %d; keep one", v.quote(host, *host), other.what, other.Position.Line)
+				v.failAt(v.places[host], "%s already gets %s certificate from the entry on %s; keep one", v.quote(host, *host), other.what, v.line(other.Position))
 				return
 			}
 		}
@@ -68,7 +68,7 @@ func (v *draft) checkACME() {
 		switch {
 		case v.given(&a.Hosts):
 		case open != nil:
-			v.failAt(v.places[a], "the entry on line %d already covers the hosts of all routes; set hosts in one of the two entries", open.Position.Line)
+			v.failAt(v.places[a], "the entry on %s already covers the hosts of all routes; set hosts in one of the two entries", v.line(open.Position))
 		default:
 			open = c
 		}
@@ -129,7 +129,7 @@ func (v *draft) routeHosts() {
 			}
 			seen[host] = true
 			if err := a.refuses(host); err != nil {
-				v.failAt(v.places[a], "%s of %s %v, or list under hosts the names to request", v.describeHost(r, host), lineOf(r), err)
+				v.failAt(v.places[a], "%s of %s %v, or list under hosts the names to request", v.describeHost(r, host), v.lineOf(r), err)
 				refused = true
 				continue
 			}
@@ -171,7 +171,7 @@ func (v *draft) warnACME(a *ACME) {
 				if v.given(&a.Hosts) {
 					at = v.places[&a.Hosts[i]]
 				}
-				v.warnAt(at, "%s passes this host's TLS through on listener %q, so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01", lineOf(g.modeBy), l.Name)
+				v.warnAt(at, "%s passes this host's TLS through on listener %q, so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01", v.lineOf(g.modeBy), l.Name)
 				break
 			}
 		}

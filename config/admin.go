@@ -80,8 +80,8 @@ func (a *Admin) tokenKey() value {
 	}, `[!-~]{16,}`)
 }
 
-func (a *Admin) checkTokens(v *draft, there map[string]bool, _ *Tree, _ path) {
-	v.adminToken = there["token"] || there["token_file"]
+func (a *Admin) checkTokens(v *draft, there keySet, _ *Tree, _ path) {
+	v.adminToken = there.has("token") || there.has("token_file")
 	if v.given(&a.Token) && v.given(&a.TokenFile) {
 		v.failAt(v.places[&a.TokenFile], "admin.token is set as well; keep one of the two")
 	}

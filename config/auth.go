@@ -25,8 +25,12 @@ type Auth struct {
 
 // BasicAuth is authentication by user and password (RFC 7617).
 type BasicAuth struct {
-	File  string // of users, see proxy/htpasswd
+	File  string // of users, see proxy/htpasswd; empty: Object
 	Realm string // which browsers show
+	// Object names the object that has Users in place of a file, for messages. Endpoints then do
+	// not get the user, as with ingress-nginx. Only objects of a cluster make such entries.
+	Object string
+	Users  Secret
 }
 
 // BasicUserHeader is the HTTP header in which an endpoint gets the user of auth.basic.
@@ -78,7 +82,7 @@ func (a *Auth) Files() (all []string) {
 func (c *Config) AssertedHeaders() (all []string) {
 	for i := range c.Auth {
 		a := &c.Auth[i]
-		if a.Basic != nil {
+		if a.Basic != nil && a.Basic.Object == "" {
 			all = append(all, BasicUserHeader)
 		}
 		if a.Forward != nil {
@@ -108,7 +112,7 @@ func (a *Auth) section() section {
 
 var authRules = []*schema{hasOne("basic", "forward", "jwt")}
 
-func (a *Auth) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (a *Auth) check(v *draft, there keySet, n *Tree, p path) {
 	if n.Shape != ShapeMapping {
 		return // already reported
 	}

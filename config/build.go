@@ -38,7 +38,7 @@ func Build(doc Document, env func(string) (string, bool), inUse InUse) (*Config,
 		return nil, warnings, d.errs.Sorted()
 	}
 	c := v.config()
-	c.Hash, c.Warnings, c.Source = hash, warnings, doc.Source
+	c.Hash, c.Warnings, c.Source, c.Included = hash, warnings, doc.Source, doc.Included
 	c.deriveAuth()
 	return c, warnings, nil
 }

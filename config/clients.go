@@ -22,7 +22,7 @@ func (r *Route) clientsKey() value {
 
 var clientsRules = []*schema{hasAny("allow", "deny")}
 
-func checkSomeClients(v *draft, there map[string]bool, n *Tree, p path) {
+func checkSomeClients(v *draft, there keySet, n *Tree, p path) {
 	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 		v.fail(n, p, "is empty; give it allow or deny, or take the key out")
 	}

@@ -73,6 +73,8 @@ type Config struct {
 
 	// Source is the hash of the text that the configuration was read from; zero: from no text.
 	Source [sha256.Size]byte
+	// Included are the files that the text includes.
+	Included Included
 }
 
 // DefaultTLSPolicy is the name of the policy that weir applies to a host if no route
@@ -392,8 +394,12 @@ const (
 type Path struct {
 	Exact bool
 	// Expression: Value is a regular expression (RE2), which has to match the beginning of
-	// the path. Only paths of the file have it.
+	// the path. Only paths of the file, and those with Decoded, have it.
 	Expression bool
+	// Decoded makes an Expression of an Ingress match as in ingress-nginx: in upper and lower case,
+	// and the path with its escapes decoded and its slashes merged. Among puts another path of a
+	// host with such expressions among them, in the order of their lengths.
+	Decoded, Among bool
 	// Closed marks a path that weir closes for all clients. It matches all paths that an
 	// endpoint may treat as the same: with escapes, with doubled slashes, and in any
 	// case. Begins matches every path that begins with the text, also within a segment.
@@ -462,6 +468,7 @@ type Route struct {
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends  []WeightedBackend
+	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS      *HSTS        // nil: weir adds no HTTP header for it
@@ -560,6 +567,9 @@ type Redirect struct {
 	// Always means that Scheme, Host, Prefix, Path and Port describe the new URL even if only
 	// Scheme or Port is set. Only redirects of the Gateway API have it.
 	Always bool
+	// DropQuery means that the new URL does not get the query of the request. Only redirects of
+	// Kubernetes objects have it.
+	DropQuery bool
 }
 
 // Moves reports whether the redirect leads to another URL than that of the request over https.

@@ -48,7 +48,7 @@ func withoutStar(key string) *schema {
 	return &schema{Not: contains(key, &schema{Const: "*"})}
 }
 
-func (c *CORS) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (c *CORS) check(v *draft, there keySet, n *Tree, p path) {
 	for _, l := range []struct {
 		name string
 		all  *[]string

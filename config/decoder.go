@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,10 @@ import (
 // A decoder converts the trees of a document to values and collects all errors. A value that it cannot
 // decode keeps its default, so that the rest can still be checked.
 type decoder struct {
-	file  string
-	errs  Errors
-	warns Errors
+	file    string
+	several bool // the document includes other files
+	errs    Errors
+	warns   Errors
 
 	// places maps the pointer to a decoded value to the place where the file has the
 	// value.
@@ -24,68 +26,146 @@ type decoder struct {
 	known map[string][]string
 }
 
-// place is the place of a value in a file.
+// place is the place of a value in a file. A file has many of them.
 type place struct {
-	Position
-	path   path
-	hidden bool
+	n    *Tree // nil: the file does not have the value
+	path path
+}
+
+// hidden reports whether a part of the value came from the environment.
+func (at place) hidden() bool { return at.n != nil && at.n.Hidden }
+
+// position returns the position of a place; the zero position if the file does not have the value.
+func (d *decoder) position(at place) Position {
+	if at.n == nil {
+		return Position{}
+	}
+	return d.at(at.n)
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, errs: doc.Errors, places: map[any]place{}}
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: make(map[any]place, countValues(doc.Root))}
 }
 
-// path is the path of a value in the tree: in the form of errors (listeners.web.address)
-// and in the form of the documentation (listeners.NAME.address).
-type path struct{ shown, pattern string }
-
-func (p path) key(k string) path {
-	if p.shown == "" {
-		return path{k, k}
+// countValues counts the values within n: about as many places are marked.
+func countValues(n *Tree) (count int) {
+	if n == nil || n.isScalar() {
+		return 1
 	}
-	return path{p.shown + "." + k, p.pattern + "." + k}
+	for i, part := range n.Parts {
+		if n.Shape == ShapeList || i%2 == 1 {
+			count += countValues(part)
+		}
+	}
+	return count + 1
 }
 
-func (p path) name(name string) path { return path{p.shown + "." + name, p.pattern + ".NAME"} }
-
-func (p path) index(i int) path {
-	return path{fmt.Sprintf("%s[%d]", p.shown, i), p.pattern + "[]"}
+// path is the path of a value in the tree. It is written out only for errors and hints, in the
+// form of errors (listeners.web.address) or of the documentation (listeners.NAME.address).
+type path struct {
+	up    *path // nil: of the root
+	step  string
+	index int32
+	kind  stepKind
 }
 
-func (d *decoder) at(n *Tree) Position { return Position{d.file, n.Line, n.Column} }
+// stepKind says what the last step of a path is.
+type stepKind uint8
+
+const (
+	stepKey   stepKind = iota // step is a key of a section
+	stepName                  // step is a name that the user chose
+	stepIndex                 // index is that of an element of a list
+)
+
+func (p *path) key(k string) path     { return path{up: p, step: k} }
+func (p *path) name(name string) path { return path{up: p, step: name, kind: stepName} }
+func (p *path) at(i int) path         { return path{up: p, index: int32(i), kind: stepIndex} }
+
+// shown returns the path in the form of errors.
+func (p *path) shown() string {
+	if p.up == nil {
+		return p.step
+	}
+	if p.kind == stepIndex {
+		return fmt.Sprintf("%s[%d]", p.up.shown(), p.index)
+	}
+	return joinPath(p.up.shown(), p.step)
+}
+
+// pattern returns the path in the form of the documentation.
+func (p *path) pattern() string {
+	switch {
+	case p.up == nil:
+		return p.step
+	case p.kind == stepIndex:
+		return p.up.pattern() + "[]"
+	case p.kind == stepName:
+		return joinPath(p.up.pattern(), "NAME")
+	}
+	return joinPath(p.up.pattern(), p.step)
+}
+
+func joinPath(up, step string) string {
+	if up == "" {
+		return step
+	}
+	return up + "." + step
+}
+
+// A keySet has the keys that a section has in the file.
+type keySet []string
+
+func (s keySet) has(key string) bool { return slices.Contains(s, key) }
+
+func (s *keySet) add(key string) {
+	if !s.has(key) {
+		*s = append(*s, key)
+	}
+}
+
+func (d *decoder) at(n *Tree) Position { return Position{cmp.Or(n.File, d.file), n.Line, n.Column} }
+
+// line names a line for an error at another position, with the file if there are several.
+func (d *decoder) line(p Position) string {
+	if !d.several {
+		return fmt.Sprintf("line %d", p.Line)
+	}
+	return fmt.Sprintf("line %d of %s", p.Line, p.File)
+}
 
 // fail reports an error at node n, whose path is p.
 func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
-	d.failAt(place{Position: d.at(n), path: p}, format, args...)
+	d.failAt(place{n, p}, format, args...)
 }
 
 // example returns the end of an error: what to write instead; other if there is no example.
-func (p path) example(other string) string {
-	if text := examples[p.pattern]; text != "" {
+func (p *path) example(other string) string {
+	if text := examples[p.pattern()]; text != "" {
 		return "; write " + text
 	}
 	return other
 }
 
 func (d *decoder) failAt(at place, format string, args ...any) {
-	d.errs = append(d.errs, at.say(format, args...))
+	d.errs = append(d.errs, d.say(at, format, args...))
 }
 
 func (d *decoder) warnAt(at place, format string, args ...any) {
-	d.warns = append(d.warns, at.say(format, args...))
+	d.warns = append(d.warns, d.say(at, format, args...))
 }
 
-func (at place) say(format string, args ...any) Error {
+func (d *decoder) say(at place, format string, args ...any) Error {
 	message := fmt.Sprintf(format, args...)
-	if at.path.shown != "" {
-		message = at.path.shown + ": " + message
+	if shown := at.path.shown(); shown != "" {
+		message = shown + ": " + message
 	}
-	return Error{at.Position, message}
+	return Error{d.position(at), message}
 }
 
 // mark records that the value at dst was written at n.
 func (d *decoder) mark(dst any, n *Tree, p path) {
-	d.places[dst] = place{d.at(n), p, n.Hidden}
+	d.places[dst] = place{n, p}
 }
 
 // given reports whether the file has the key of dst, even with an invalid value.
@@ -96,7 +176,7 @@ func (d *decoder) given(dst any) bool {
 
 // quote returns a value in the form in which errors show it.
 func (d *decoder) quote(dst any, value string) string {
-	if d.places[dst].hidden {
+	if d.places[dst].hidden() {
 		return "the value from the environment"
 	}
 	return fmt.Sprintf("%q", value)
@@ -117,34 +197,39 @@ func shorten(s string) string {
 }
 
 // section decodes a mapping with the given keys, and returns the keys that it contains.
-func (v *draft) section(n *Tree, p path, keys []key) (there map[string]bool) {
-	there = map[string]bool{}
-	known := make([]string, len(keys))
-	for i, k := range keys {
-		known[i] = k.name
-	}
+func (v *draft) section(n *Tree, p path, s section) (there keySet) {
 	if v.known != nil {
-		v.known[p.pattern] = known
+		v.known[p.pattern()] = s.names()
 	}
+	there = make(keySet, 0, len(n.Parts)/2)
 	v.mapping(n, p, func(name, n *Tree) {
-		if i := slices.Index(known, name.Text); i >= 0 {
-			there[name.Text] = true
-			v.set(keys[i].value, name, n, p.key(name.Text))
+		i := slices.IndexFunc(s.keys, func(k key) bool { return k.name == name.Text })
+		if i < 0 {
+			there.add(v.unknownKey(name, &p, s.names()))
 			return
 		}
-		right := fmt.Sprintf("; known here: %s", strings.Join(known, ", "))
-		if other, is := synonyms[p.pattern][name.Text]; is {
-			right = "; write " + other.write
-			there[other.key[strings.LastIndexByte(other.key, '.')+1:]] = true
-		} else if near := nearest(name.Text, known); near != "" {
-			right = fmt.Sprintf("; did you mean %q?", near)
-			there[near] = true // a misspelled key is not reported as missing, too
-		} else if len(known) == 0 {
-			right = "; nothing belongs here, write {}"
-		}
-		v.fail(name, p, "unknown key %q%s", shorten(name.Text), right)
+		there.add(name.Text)
+		v.set(s.value(i), name, n, p.key(name.Text))
 	})
 	return there
+}
+
+// unknownKey reports a key that its section does not know. It returns the key that the user
+// probably meant, which is then not reported as missing, or the key itself.
+func (v *draft) unknownKey(name *Tree, p *path, known []string) (meant string) {
+	right := fmt.Sprintf("; known here: %s", strings.Join(known, ", "))
+	meant = name.Text
+	if other, is := synonyms[p.pattern()][name.Text]; is {
+		right = "; write " + other.write
+		meant = other.key[strings.LastIndexByte(other.key, '.')+1:]
+	} else if near := nearest(name.Text, known); near != "" {
+		right = fmt.Sprintf("; did you mean %q?", near)
+		meant = near
+	} else if len(known) == 0 {
+		right = "; nothing belongs here, write {}"
+	}
+	v.fail(name, *p, "unknown key %q%s", shorten(name.Text), right)
+	return meant
 }
 
 // set reads n, unless the key has no value to decode.
@@ -185,19 +270,48 @@ func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 		return
 	}
 	pause.IfDue()
-	seen := map[string]int{}
+	seen := seenKeys{before: n.Parts}
 	for i := 0; i+1 < len(n.Parts); i += 2 {
 		key, value := n.Parts[i], n.Parts[i+1]
-		switch line, twice := seen[key.Text]; {
-		case key.Refused != "":
+		if key.Refused != "" {
 			d.fail(key, p, "%s", key.Refused)
-		case twice:
-			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Text), line)
-		default:
-			seen[key.Text] = key.Line
+		} else if first := seen.first(i); first != nil {
+			d.fail(key, p, "key %q is given twice, first on %s; keep one", shorten(key.Text), d.line(d.at(first)))
+		} else {
 			each(key, value)
 		}
 	}
+}
+
+// seenKeys finds repeated keys of a mapping.
+type seenKeys struct {
+	before []*Tree          // the parts of the mapping
+	byText map[string]*Tree // of long mappings
+}
+
+// fewKeys is the number of keys that are compared with each other.
+const fewKeys = 32
+
+// first returns the first key with the text of the key at an index, if that is another one. It is
+// called for each index in turn.
+func (s *seenKeys) first(i int) *Tree {
+	key := s.before[i]
+	if len(s.before) <= 2*fewKeys {
+		for j := 0; j < i; j += 2 {
+			if s.before[j].Text == key.Text && s.before[j].Refused == "" {
+				return s.before[j]
+			}
+		}
+		return nil
+	}
+	if s.byText == nil {
+		s.byText = make(map[string]*Tree, len(s.before)/2)
+	}
+	if first := s.byText[key.Text]; first != nil {
+		return first
+	}
+	s.byText[key.Text] = key
+	return nil
 }
 
 // elements returns the elements of the list n that have a value.
@@ -212,7 +326,7 @@ func (d *decoder) elements(n *Tree, p path) []*Tree {
 	elements := make([]*Tree, 0, len(n.Parts))
 	for i, e := range n.Parts {
 		if isNull(e) {
-			d.fail(e, p.index(i), "has no value; give it one, or take it out")
+			d.fail(e, p.at(i), "has no value; give it one, or take it out")
 			continue
 		}
 		elements = append(elements, e)
@@ -222,8 +336,8 @@ func (d *decoder) elements(n *Tree, p path) []*Tree {
 
 // require reports that a key is missing from the section that begins at n. example is a
 // valid value.
-func (d *decoder) require(there map[string]bool, n *Tree, p path, key, example string) {
-	if !there[key] && n.Shape == ShapeMapping {
+func (d *decoder) require(there keySet, n *Tree, p path, key, example string) {
+	if !there.has(key) && n.Shape == ShapeMapping {
 		d.fail(n, p, "%s is missing; give it, such as %s", key, example)
 	}
 }

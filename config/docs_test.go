@@ -62,9 +62,9 @@ admin: {address: ":8087", tls: {cert: a.pem, key: a.key}}
 metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
-access_log: {path: stdout}
+access_log: {path: stdout, filter: {retries: true}}
 limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
-kubernetes: {tcp: {config_map: a/b}, gateways: {addresses: {pool: [192.0.2.0/28]}}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}}
+kubernetes: {tcp: {config_map: a/b}, gateways: {addresses: {pool: [192.0.2.0/28]}}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}, timeouts: {read: 5s}}
 `
 
 // knownKeys returns the keys that the loader knows, in the form listeners.NAME.address.

@@ -24,19 +24,29 @@ type HeaderValue struct {
 	Value Template
 }
 
-// editsKey is the value of a key with changes of HTTP headers. refuse returns why a header with
-// this id cannot be changed, or "".
-func editsKey(dst **HeaderEdits, refuse func(message.ID) string) value {
+// editable are the names of the HTTP headers that a route may change.
+type editable struct{ removed, written kind[string] }
+
+// newEditable returns the names of headers without those that refuse refuses: it returns why a
+// header with this id cannot be changed, or "".
+func newEditable(refuse func(message.ID) string) *editable {
+	return &editable{removedHeader(refuse), headerName(refuse)}
+}
+
+var ofRequests, ofResponses = newEditable(refuseRequestEdit), newEditable(refuseResponseEdit)
+
+// editsKey is the value of a key with changes of HTTP headers.
+func editsKey(dst **HeaderEdits, names *editable) value {
 	return optional(dst, func() *HeaderEdits { return &HeaderEdits{} }, func(e *HeaderEdits) section {
 		return section{object: dst, rules: editsRules, check: checkSomeEdits, keys: []key{
-			{"remove", list(&e.Remove, removedHeader(refuse).at), "Names of HTTP headers that weir removes first. A name may end in a star: X-Internal-* stands for all headers that begin with X-Internal-."},
-			{"set", headerValues(&e.Set, headerName(refuse)), "HTTP headers that weir sets then. Each replaces all headers of its name. Values may have variables such as {client}."},
-			{"add", headerValues(&e.Add, headerName(refuse)), "HTTP headers that weir adds last, beside those of the same name. Values may have variables such as {client}."},
+			{"remove", list(&e.Remove, names.removed.bind), "Names of HTTP headers that weir removes first. A name may end in a star: X-Internal-* stands for all headers that begin with X-Internal-."},
+			{"set", headerValues(&e.Set, &names.written), "HTTP headers that weir sets then. Each replaces all headers of its name. Values may have variables such as {client}."},
+			{"add", headerValues(&e.Add, &names.written), "HTTP headers that weir adds last, beside those of the same name. Values may have variables such as {client}."},
 		}}
 	})
 }
 
-func checkSomeEdits(v *draft, there map[string]bool, n *Tree, p path) {
+func checkSomeEdits(v *draft, there keySet, n *Tree, p path) {
 	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 		v.fail(n, p, "is empty; give it set, add or remove, or take the key out")
 	}
@@ -88,7 +98,7 @@ func removedHeader(refuse func(message.ID) string) kind[string] {
 
 // headerValues is the value of a key with a mapping of names of HTTP headers to their values. The
 // order of the names has no meaning, so they are kept in alphabetical order.
-func headerValues(dst *[]HeaderValue, name kind[string]) value {
+func headerValues(dst *[]HeaderValue, name *kind[string]) value {
 	return value{
 		read: func(v *draft, n *Tree, p path) {
 			v.mark(dst, n, p)
@@ -118,7 +128,7 @@ func headerValues(dst *[]HeaderValue, name kind[string]) value {
 }
 
 // headerValue reads one header. first has the lines of the names before it, in lower case.
-func (v *draft) headerValue(key, n *Tree, p path, name kind[string], first map[string]int) (one HeaderValue, ok bool) {
+func (v *draft) headerValue(key, n *Tree, p path, name *kind[string], first map[string]int) (one HeaderValue, ok bool) {
 	var err error
 	if one.Name, err = name.parse(key.Text); err != nil {
 		v.fail(key, p, "%q %v", shorten(key.Text), err)

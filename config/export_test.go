@@ -44,7 +44,11 @@ func KnownKeys(doc Document) (keys []string, errs Errors) {
 }
 
 // Key is the key with this name in a section, in the form listeners.NAME.address.
-func Key(section, name string) string { return path{section, section}.key(name).pattern }
+func Key(section, name string) string {
+	within := path{step: section}
+	full := within.key(name)
+	return full.pattern()
+}
 
 // Synonyms returns the keys to which words of other programs lead, by section.
 func Synonyms() map[string]map[string]string {

@@ -126,7 +126,7 @@ func (v *draft) checkLogFolder(file *string) {
 	folder := filepath.Dir(*file)
 	info, err := os.Stat(folder)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && v.places[file].hidden:
+	case errors.Is(err, fs.ErrNotExist) && v.places[file].hidden():
 		v.failAt(v.places[file], "the folder of the file does not exist; create it, or name another file")
 	case errors.Is(err, fs.ErrNotExist):
 		v.failAt(v.places[file], "the folder %s does not exist; create it, or name another file", folder)

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -29,14 +31,48 @@ func TestEveryKeyIsHashed(t *testing.T) {
 	}
 }
 
+// The hash of a configuration is that of its printed text, although it is computed in pieces.
+func TestHashIsThatOfTheText(t *testing.T) {
+	var c Config
+	var all leaves
+	all.collect(reflect.ValueOf(&c).Elem(), "Config")
+	for _, empty := range []bool{false, true} {
+		if empty {
+			c = Config{}
+		}
+		sum := sha256.Sum256(c.print(&shower{reveal: revealNothing}).appendTo(nil))
+		if want := hex.EncodeToString(sum[:8]); c.hash() != want {
+			t.Errorf("empty %t: the hash is %s, want %s", empty, c.hash(), want)
+		}
+	}
+}
+
+// A field that is zero prints nothing, or its key does not say that it has the field (see lazily).
+func TestZeroFieldsPrintNothing(t *testing.T) {
+	f := func(object any, keys []key) {
+		t.Helper()
+		for _, k := range keys {
+			if k.value.field == nil {
+				continue
+			}
+			if n := k.value.bind(object).print(&shower{}); n != nil || !isZero(k.value.field(object)) {
+				t.Errorf("%T, %s: prints %v", object, k.name, n)
+			}
+		}
+	}
+	f(new(Route), routeKeys)
+	f(new(Backend), backendKeys)
+	f(new(Endpoint), endpointKeys)
+}
+
 // unhashed matches fields that are no part of the hash: positions, fields that follow from
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
-	`\.Position\.`, `^Config\.(Hash|Warnings|Source)`,
-	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, // only of objects
+	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
+	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, `^Config\.Auth\[\]\.Basic\.Object$`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
 	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
-	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Closure\.\w+|Order\.\w+|Redirect\.Always|Mirror\[\]\.Of|Retries\.Unshared|Terminating|Foreign)$`,
+	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Canary\.\w+|Redirect\.(Always|DropQuery)|Mirror\[\]\.Of|Retries\.Unshared|Terminating|Foreign)$`,
 }, "|"))
 
 // hashAs returns the hash of c after the changes that the field at path needs in order to
@@ -61,9 +97,9 @@ func hashAs(c Config, path string) string {
 	if path == "Config.Listeners[].HTTP2.Offer" || strings.HasPrefix(path, "Config.Routes[].TLS") {
 		l.Protocol, r.FirstBytes = ProtocolTLS, ""
 	}
-	if path == "Config.Routes[].Paths[].Exact" {
+	if strings.HasPrefix(path, "Config.Routes[].Paths[].Ex") {
 		p := r.Paths[0]
-		p.Expression = false
+		p.Decoded, p.Expression = false, p.Expression && path != "Config.Routes[].Paths[].Exact"
 		r.Paths = []Path{p}
 	}
 	c.Listeners, c.Routes = []Listener{l}, []*Route{r}

@@ -97,7 +97,7 @@ var synonyms = map[string]map[string]synonym{
 	"routes[].retries":  {"on": {"routes[].retries.when", `"when: [connect, 503]"`}, "retry_on": {"routes[].retries.when", `"when: [connect, 503]"`}, "count": {"routes[].retries.attempts", `"attempts: 3"`}},
 	"routes[].timeouts": {
 		"read": {"routes[].timeouts.request", `"request: 30s" for all attempts together, or "try: 10s" for each`}, "response": {"routes[].timeouts.request", `"request: 30s"`},
-		"connect": {"backends.NAME.timeouts.connect", `"timeouts: {connect: 5s}" in the backend`}, "idle": {"backends.NAME.timeouts.body_idle", `"timeouts: {body_idle: 1m}" in the backend`},
+		"idle": {"routes[].timeouts.body_idle", `"body_idle: 1m"`},
 	},
 	"routes[].cors": {
 		"allow_origins": {"routes[].cors.origins", "origins"}, "allowed_origins": {"routes[].cors.origins", "origins"}, "origin": {"routes[].cors.origins", "origins"},

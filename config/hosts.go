@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/weirproxy/weir/pause"
@@ -66,7 +65,7 @@ func (v *draft) join(r *Route, on hostOn) {
 			*dst, *by = value, r
 		case *dst != value:
 			v.failAt(at, "%s has another %s for the same host on listener %q; a host can have only one per listener, so make them equal, or take it out here",
-				lineOf(*by), key, on.listener)
+				v.lineOf(*by), key, on.listener)
 		}
 	}
 	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
@@ -80,7 +79,9 @@ func (v *draft) join(r *Route, on hostOn) {
 }
 
 // lineOf names a route by its line: its name may contain values of the environment.
-func lineOf(r *Route) string { return fmt.Sprintf("the route on line %d", r.Position.Line) }
+func (d *decoder) lineOf(r *Route) string {
+	return "the route on " + d.line(r.Position)
+}
 
 // checkPassthrough reports hosts that have both passthrough and decrypted TLS.
 func (v *draft) checkPassthrough(r *Route) {
@@ -94,21 +95,21 @@ func (v *draft) checkPassthrough(r *Route) {
 				continue
 			}
 			if v.given(&r.Paths) {
-				v.failAt(v.places[&r.Paths], "%s passes TLS for this host through, so weir sees no paths; take paths out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.Paths], "%s passes TLS for this host through, so weir sees no paths; take paths out", v.lineOf(g.modeBy))
 			}
 			if v.given(&r.Match) {
-				v.failAt(v.places[&r.Match], "%s passes TLS for this host through, so weir sees no requests; take match out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.Match], "%s passes TLS for this host through, so weir sees no requests; take match out", v.lineOf(g.modeBy))
 			}
 			if v.given(&r.MaxBody) {
-				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", v.lineOf(g.modeBy))
 			}
 			for _, dst := range r.requestKeys() {
 				if v.given(dst) {
-					v.failAt(v.places[dst], "%s passes TLS for this host through, so weir sees no requests; take this out", lineOf(g.modeBy))
+					v.failAt(v.places[dst], "%s passes TLS for this host through, so weir sees no requests; take this out", v.lineOf(g.modeBy))
 				}
 			}
 			if v.given(&r.TLSPolicy) {
-				v.failAt(v.places[&r.TLSPolicy], "%s passes TLS for this host through, so the backend chooses its TLS settings; take this out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.TLSPolicy], "%s passes TLS for this host through, so the backend chooses its TLS settings; take this out", v.lineOf(g.modeBy))
 			}
 			return
 		}
@@ -119,6 +120,9 @@ func (v *draft) checkPassthrough(r *Route) {
 // that an http listener serves, where clients cannot send a certificate. A host is not
 // served there if its requests are only redirected.
 func (v *draft) checkClientAuth() {
+	if !slices.ContainsFunc(v.policies, func(t *TLSPolicy) bool { return v.given(&t.ClientAuth) }) {
+		return
+	}
 	plain := map[hostOn]*Route{}
 	for _, r := range v.routes {
 		pause.IfDue()
@@ -199,6 +203,18 @@ func find[T any](all map[hostOn]*T, listener, host string) *T {
 		}
 	}
 	return nil
+}
+
+// splitRoutes splits all routes. No check after the first call changes a route.
+func (v *draft) splitRoutes() []*Route {
+	if v.parts == nil {
+		v.parts = make([]*Route, 0, len(v.routes))
+		for _, r := range v.routes {
+			pause.IfDue()
+			v.parts = append(v.parts, v.split(r)...)
+		}
+	}
+	return v.parts
 }
 
 // split splits r into routes whose hosts all have one TLS policy and mode. http and tcp

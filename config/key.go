@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -34,6 +35,45 @@ type value struct {
 	fallback string
 	// restart: a reload does not change what weir does.
 	restart bool
+
+	// inner, of a key with one section, returns that section.
+	inner func() section
+	// each, of a key with many sections, calls part for each of them, in the order of print. The
+	// name is empty in a list.
+	each func(part func(name string, of section))
+
+	// bind, if it is not nil, makes the value for the object of the section, see lazily. The
+	// value itself has only what does not depend on an object.
+	bind func(object any) value
+	// field returns the pointer to the field of an object to which bind binds the value. If the
+	// field is zero, nothing is printed. nil: see print of the bound value.
+	field func(object any) any
+}
+
+// lazily is the value of a key in a table that all objects of type O share. A file may have
+// thousands of them, and most have only a few of their keys. So the value is bound to an object
+// when it is needed. field returns the pointer to the field of the value, which prints nothing if
+// the field is zero; nil: it always prints something.
+func lazily[O any](field func(*O) any, bind func(*O) value) value {
+	x := bind(new(O))
+	late := value{example: x.example, fallback: x.fallback, restart: x.restart, bind: func(object any) value { return bind(object.(*O)) }}
+	if field != nil {
+		late.field = func(object any) any { return field(object.(*O)) }
+	}
+	return late
+}
+
+// isZero reports whether the value that a pointer points to is zero.
+func isZero(pointer any) bool {
+	switch p := pointer.(type) {
+	case *string:
+		return *p == ""
+	case *bool:
+		return !*p
+	case *[]string:
+		return *p == nil
+	}
+	return reflect.ValueOf(pointer).Elem().IsZero()
 }
 
 // required returns the value of a key that each section must have. The example is for the
@@ -46,7 +86,7 @@ func (x value) required(example string) value {
 // shownIf leaves the key out of printed configurations unless ok is true.
 func (x value) shownIf(ok bool) value {
 	if !ok {
-		x.print = func(*shower) *Tree { return nil }
+		x.print, x.each = func(*shower) *Tree { return nil }, nil
 	}
 	return x
 }
@@ -74,7 +114,7 @@ type section struct {
 	short value
 	usual bool
 	// check reports what no key shows alone. there has the keys that the file has.
-	check func(v *draft, there map[string]bool, n *Tree, p path)
+	check func(v *draft, there keySet, n *Tree, p path)
 	// rules are the conditions of check that a schema can express.
 	rules []*schema
 }
@@ -94,9 +134,9 @@ func (s section) read(v *draft, at, n *Tree, p path) {
 		}
 		return
 	}
-	there := v.section(n, p, s.keys)
-	for _, k := range s.keys {
-		if k.value.example != "" {
+	there := v.section(n, p, s)
+	for i := range s.keys {
+		if k := &s.keys[i]; k.value.example != "" {
 			v.require(there, n, p, k.name, k.value.example)
 		}
 	}
@@ -109,12 +149,36 @@ func (s section) read(v *draft, at, n *Tree, p path) {
 func (s section) print(sh *shower) *Tree {
 	pause.IfDue()
 	node := &Tree{Shape: ShapeMapping}
-	for _, k := range s.keys {
-		if v := k.value.print(sh); v != nil {
-			node.put(k.name, v)
+	for i := range s.keys {
+		if v := s.print1(i, sh); v != nil {
+			node.put(s.keys[i].name, v)
 		}
 	}
 	return node
+}
+
+// print1 returns the value of one key, or nil.
+func (s section) print1(i int, sh *shower) *Tree {
+	if field := s.keys[i].value.field; field != nil && isZero(field(s.object)) {
+		return nil
+	}
+	return s.value(i).print(sh)
+}
+
+// value returns the value of a key, bound to the object of the section.
+func (s section) value(i int) value {
+	if x := s.keys[i].value; x.bind != nil {
+		return x.bind(s.object)
+	}
+	return s.keys[i].value
+}
+
+// names returns the names of the keys.
+func (s section) names() (all []string) {
+	for i := range s.keys {
+		all = append(all, s.keys[i].name)
+	}
+	return all
 }
 
 // mapping is the value of a key with a section that always exists. It makes the table of the
@@ -124,6 +188,7 @@ func mapping(of func() section) value {
 		read:   func(v *draft, n *Tree, p path) { of().read(v, n, n, p) },
 		print:  func(s *shower) *Tree { return of().print(s) },
 		schema: func() *schema { return of().schema() },
+		inner:  of,
 	}
 }
 
@@ -142,6 +207,7 @@ func optional[T any](dst **T, fresh func() *T, of func(*T) section) value {
 			return of(*dst).print(s)
 		},
 		schema: func() *schema { return of(fresh()).schema() },
+		inner:  func() section { return of(fresh()) },
 	}
 }
 
@@ -156,15 +222,29 @@ func named[T any](dst *[]*T, fresh func(name string) *T, nameOf func(*T) string,
 				of(one).read(v, key, n, p)
 			})
 		},
-		print: func(s *shower) *Tree {
-			all := &Tree{Shape: ShapeMapping}
-			for _, one := range slices.SortedFunc(slices.Values(*dst), func(a, b *T) int { return strings.Compare(nameOf(a), nameOf(b)) }) {
-				all.put(nameOf(one), of(one).print(s))
-			}
-			return all.unlessEmpty()
-		},
 		schema: func() *schema { return names(of(fresh("")).schema()) },
+		each: func(part func(string, section)) {
+			for _, one := range slices.SortedFunc(slices.Values(*dst), func(a, b *T) int { return strings.Compare(nameOf(a), nameOf(b)) }) {
+				part(nameOf(one), of(one))
+			}
+		},
+	}.printedByParts()
+}
+
+// printedByParts adds print to a value with each.
+func (x value) printedByParts() value {
+	x.print = func(s *shower) *Tree {
+		all := &Tree{Shape: ShapeList}
+		x.each(func(name string, of section) {
+			if name != "" {
+				all.Shape = ShapeMapping
+				all.Parts = append(all.Parts, textTree(name))
+			}
+			all.Parts = append(all.Parts, of.print(s))
+		})
+		return all.unlessEmpty()
 	}
+	return x
 }
 
 // sections is the value of a key with a list of sections.
@@ -174,18 +254,16 @@ func sections[T any](dst *[]*T, fresh func() *T, of func(*T) section) value {
 			for i, e := range v.elements(n, p) {
 				one := fresh()
 				*dst = append(*dst, one)
-				of(one).read(v, e, e, p.index(i))
+				of(one).read(v, e, e, p.at(i))
 			}
-		},
-		print: func(s *shower) *Tree {
-			all := &Tree{Shape: ShapeList}
-			for _, one := range *dst {
-				all.Parts = append(all.Parts, of(one).print(s))
-			}
-			return all.unlessEmpty()
 		},
 		schema: func() *schema { return items(of(fresh()).schema()) },
-	}
+		each: func(part func(string, section)) {
+			for _, one := range *dst {
+				part("", of(one))
+			}
+		},
+	}.printedByParts()
 }
 
 // inPlace is sections for a slice without pointers. No check may need the elements before
@@ -198,7 +276,7 @@ func inPlace[T any](dst *[]T, fresh func() T, of func(*T) section) value {
 			*dst = all
 			for i, e := range elements {
 				all[i] = fresh()
-				of(&all[i]).read(v, e, e, p.index(i))
+				of(&all[i]).read(v, e, e, p.at(i))
 			}
 		},
 		print: func(s *shower) *Tree {
@@ -265,15 +343,15 @@ func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *Tree,
 	seen := map[T]int{}
 	var zero T
 	for i, e := range elements {
-		v.mark(&values[i], e, p.index(i))
+		v.mark(&values[i], e, p.at(i))
 		if !e.Broken {
-			one(&values[i]).read(v, e, p.index(i))
+			one(&values[i]).read(v, e, p.at(i))
 		}
 		if values[i] == zero {
 			continue
 		}
 		if line, twice := seen[values[i]]; twice {
-			v.fail(e, p.index(i), "%s is given twice, first on line %d; keep one", v.quoteNode(e), line)
+			v.fail(e, p.at(i), "%s is given twice, first on line %d; keep one", v.quoteNode(e), line)
 			values[i] = zero
 			continue
 		}

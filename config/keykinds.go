@@ -78,7 +78,7 @@ func (v *draft) checkKeysOf(t *TLSPolicy, kind string) {
 			if !v.hasPolicy(r, host, t.Name) || slices.Contains(v.kindsFor(host), kind) {
 				continue
 			}
-			at, where := v.places[&t.CipherSuites], "the hosts of "+lineOf(r)
+			at, where := v.places[&t.CipherSuites], "the hosts of "+v.lineOf(r)
 			if i := slices.Index(r.Hosts, host); i >= 0 {
 				where = "the host " + v.quote(&r.Hosts[i], host)
 			}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -66,6 +65,7 @@ type draft struct {
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files
 	unread bool                   // weir could not read a certificate file, so its names are unknown
+	parts  []*Route               // see splitRoutes
 }
 
 // decode fills v from the document's root, and sets defaults first.
@@ -79,6 +79,7 @@ func (v *draft) decode(n *Tree) {
 
 func (r *root) section() section {
 	return section{keys: []key{
+		{"include", included(), "More files: paths, folders (their *.yaml files in alphabetical order, but no dot files) and patterns such as sites/*.yaml. Their mappings and lists are added to those of this file."},
 		{"node", text(&r.node).byDefault("the host name"), "The name of the machine that weir runs on. If it is given, an endpoint is local if its own node is the same; otherwise endpoints on loopback and on this host's own addresses are local."},
 		{"zone", text(&r.zone).byDefault("none; in a cluster, the label topology.kubernetes.io/zone of the Node"), "The zone of this machine, for backends with prefer_local."},
 		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},
@@ -98,7 +99,7 @@ func (r *root) section() section {
 		{"metrics", optional(&r.metrics, func() *Metrics { return &Metrics{} }, (*Metrics).section).byDefault("no metrics port"), "A port that serves GET /metrics for Prometheus and nothing else."},
 		{"drain", mapping(r.drain.section), "How weir shuts down."},
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
-		{"access_log", optional(&r.accessLog, newAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: one JSON line for each request and tunnel."},
+		{"access_log", optional(&r.accessLog, NewAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: a line for each request, tunnel and refused connection."},
 		{"limits", mapping(r.limits.section), "Limits that protect the whole process."},
 		{"storage", storage(&r.shared).byDefault("none: session ticket keys stay in the process"), "Where replicas share session ticket keys and the key of sticky sessions: a directory, or a redis://, rediss:// or secrets:// URL. ACME entries without a storage of their own use it too."},
 		{"kubernetes", optional(&r.kubernetes, newKubernetes, (*Kubernetes).section).byDefault("none"), "A cluster whose Ingresses weir serves besides the routes of the file. An empty mapping is a complete section."},
@@ -270,61 +271,6 @@ func (l *Log) section() section {
 		{"level", oneOf("debug", "info", "warn", "error").at(&l.Level), "The minimum severity of lines in the log."},
 		{"format", oneOf("auto", "json", "console").at(&l.Format).byRestart(), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
 	}}
-}
-
-func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout", Sample: 1} }
-
-func (a *AccessLog) section() section {
-	redact := list(&a.Redact, parameter.at)
-	read, describe := redact.read, redact.schema
-	redact.read = func(v *draft, n *Tree, p path) {
-		if read(v, n, p); len(a.Redact) > maxRedact {
-			v.fail(n, p, "has %d names; %d are the most", len(a.Redact), maxRedact)
-		}
-	}
-	redact.schema = func() *schema {
-		s := describe()
-		s.MaxItems = maxRedact
-		return s
-	}
-	return section{object: a, keys: []key{
-		{"path", text(&a.Path), "The destination of the lines: stdout, stderr, off, or a file in an existing folder. SIGHUP opens the file again. off: no access log."},
-		{"sample", a.sample(), "The share of good requests that have a line. A request is good if its status is below 400 and it has no reason. Everything else always has a line."},
-		{"redact", redact, "Names of query parameters whose values weir writes as ***, in target and referer."},
-	}}
-}
-
-// sample is a share that is not 0: path turns the access log off.
-func (a *AccessLog) sample() value {
-	x := share(&a.Sample)
-	read, describe := x.read, x.schema
-	x.schema = func() *schema {
-		s := describe()
-		s.Not = &schema{Const: 0}
-		return s
-	}
-	x.read = func(v *draft, n *Tree, p path) {
-		if read(v, n, p); a.Sample == 0 {
-			v.fail(n, p, "0 would leave no line for good requests, but for all others; write a share such as 0.01, or path: off for no access log")
-		}
-	}
-	return x
-}
-
-// Limits of access_log.redact.
-const (
-	maxRedact    = 64
-	maxParameter = 128
-)
-
-// parameter is the name of a query parameter.
-var parameter = kind[string]{what: "the name of a query parameter", format: same[string], pattern: `[!-~]{1,128}`,
-	parse: func(s string) (string, error) {
-		if s == "" || len(s) > maxParameter || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("&;=?#%+", r) }) {
-			return "", fmt.Errorf("is not the name of a query parameter; write it decoded and without \"=\", such as token, with %d bytes at most", maxParameter)
-		}
-		return strings.ToLower(s), nil
-	},
 }
 
 func (l *Limits) section() section {

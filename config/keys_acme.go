@@ -34,13 +34,13 @@ func (a *ACME) section() section {
 		{"dns", optional(&a.DNS, newDNSChallenge, (*DNSChallenge).section).byDefault("none"), "The name server that accepts records for dns-01."},
 		{"on_demand", optional(&a.OnDemand, newOnDemand, (*OnDemand).section).byDefault("none: only hosts"), "Issues a certificate when a client first asks for a name."},
 		{"storage", storage(&a.Storage).byDefault("the top level's storage; without one, $STATE_DIRECTORY, or weir/acme in $XDG_DATA_HOME or ~/.local/share"), "Where accounts, keys and certificates are stored: a directory, or a redis://, rediss:// or secrets:// URL. Replicas that share a storage share one certificate."},
-	}, check: func(v *draft, there map[string]bool, _ *Tree, _ path) {
+	}, check: func(v *draft, there keySet, _ *Tree, _ path) {
 		switch {
-		case *staging && there["directory"]:
+		case *staging && there.has("directory"):
 			v.failAt(v.places[staging], "stands for Let's Encrypt's staging directory, and directory names another; keep one")
 		case *staging:
 			a.Directory = letsEncryptStaging
-		case !there["directory"]: // a wrong directory stays empty, so that weir does not check the hosts by the rules of Let's Encrypt
+		case !there.has("directory"): // a wrong directory stays empty, so that weir does not check the hosts by the rules of Let's Encrypt
 			a.Directory = letsEncrypt
 		}
 		v.settleChallenges(a)
@@ -125,8 +125,8 @@ func (o *OnDemand) section() section {
 		{"hosts", list(&o.Hosts, host.at).byDefault("every name that ask allows"), "Patterns. A name must match one of them; then weir requests ask, if it is set."},
 		{"timeout", duration(&o.Timeout, time.Second, time.Minute), "How long a handshake waits for the certificate. Issuance continues in the background after that."},
 		{"concurrent", number(&o.Concurrent, 1, 1000), "Maximum number of certificates that are issued at the same time."},
-	}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
-		if !there["ask"] && !there["hosts"] && n.Shape == ShapeMapping {
+	}, check: func(v *draft, there keySet, n *Tree, p path) {
+		if !there.has("ask") && !there.has("hosts") && n.Shape == ShapeMapping {
 			v.fail(n, p, "anyone could request certificates for any name; limit the names with ask, with hosts, or with both")
 		}
 	}}

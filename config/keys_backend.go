@@ -33,33 +33,41 @@ var (
 )
 
 func (b *Backend) section() section {
-	return section{object: b, position: &b.Position, check: b.settle, rules: backendRules, keys: []key{
-		{"protocol", backendProtocol(&b.Protocol), "The protocol of the endpoints. http: HTTP/1.1. https: HTTP/2 or HTTP/1.1 over TLS. h2c: HTTP/2 without TLS. grpc: only HTTP/2, over TLS if tls is given. tcp: raw bytes, over TLS if tls is given."},
-		{"endpoints", b.endpoints().required(`["10.0.0.1:8080"]`), "The endpoints: \"host:port\" or \"unix:/path\", or a mapping. No address twice."},
-		{"resolve_interval", duration(&b.ResolveInterval, time.Second, day), "How often weir resolves names. Each address of a name is an endpoint."},
-		{"balance", balance.at(&b.Balance), "The load balancing algorithm; all respect weights. least_requests: the less busy of two random endpoints. hash: by client address."},
-		{"prefer_local", truth(&b.PreferLocal), "weir prefers endpoints on this node, then those in its zone, then all others."},
-		{"ramp_up", duration(&b.RampUp, 0, time.Hour), "Slow start: how long a new or recovered endpoint receives reduced traffic. 0s: no slow start."},
-		{"send_proxy", proxyVersion.at(&b.SendProxy), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
-		{"host", hostField.at(&b.Host).byDefault("the client's Host"), "The Host header that weir sends to the endpoint. Not for tcp."},
-		{"health_check", optional(&b.HealthCheck, newHealthCheck, (*HealthCheck).section).byDefault("none: all endpoints count as ready"), "Active health checks: exactly one of http, grpc and tcp. An endpoint is not ready before its first successful check."},
-		{"sticky", b.stickyKey().byDefault("none"), "Sticky sessions (session affinity): a cookie keeps each client with one endpoint. Not for tcp."},
-		{"ejection", mapping(b.Ejection.section), "Outlier detection: takes an endpoint out of use after consecutive failures, or after a share of failures."},
-		{"max_connections", number(&b.MaxConnections, 0, maxNumber), "Maximum number of concurrent requests and tunnels over all endpoints; 0 means no limit. Further ones wait in the queue."},
-		{"queue", mapping(b.Queue.section), "The queue for requests and tunnels above max_connections."},
-		{"max_idle", number(&b.MaxIdle, 0, 100_000), "Maximum number of idle connections kept per endpoint."},
-		{"http2", truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true"), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
-		{"lenient", list(&b.Lenient, leniency.at), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
-		{"tls", mapping(b.TLS.section).shownIf(b.UsesTLS()), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
-		{"timeouts", mapping(b.Timeouts.section), "How long weir waits for endpoints."},
-		{"retries", mapping(b.Retries.section), "Limits for retries."},
-	}}
+	return section{object: b, position: &b.Position, check: b.settle, rules: backendRules, keys: backendKeys}
+}
+
+var backendKeys []key
+
+func init() { // functions of the table use the table
+	backendKeys = []key{
+		{"protocol", lazily(nil, func(b *Backend) value { return backendProtocol(&b.Protocol) }), "The protocol of the endpoints. http: HTTP/1.1. https: HTTP/2 or HTTP/1.1 over TLS. h2c: HTTP/2 without TLS. grpc: only HTTP/2, over TLS if tls is given. tcp: raw bytes, over TLS if tls is given."},
+		{"endpoints", lazily(nil, func(b *Backend) value { return b.endpoints().required(`["10.0.0.1:8080"]`) }), "The endpoints: \"host:port\" or \"unix:/path\", or a mapping. No address twice."},
+		{"resolve_interval", lazily(nil, func(b *Backend) value { return duration(&b.ResolveInterval, time.Second, day) }), "How often weir resolves names. Each address of a name is an endpoint."},
+		{"balance", lazily(nil, func(b *Backend) value { return balance.at(&b.Balance) }), "The load balancing algorithm; all respect weights. least_requests: the less busy of two random endpoints. hash: by client address."},
+		{"prefer_local", lazily(nil, func(b *Backend) value { return truth(&b.PreferLocal) }), "weir prefers endpoints on this node, then those in its zone, then all others."},
+		{"ramp_up", lazily(nil, func(b *Backend) value { return duration(&b.RampUp, 0, time.Hour) }), "Slow start: how long a new or recovered endpoint receives reduced traffic. 0s: no slow start."},
+		{"send_proxy", lazily(nil, func(b *Backend) value { return proxyVersion.at(&b.SendProxy) }), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
+		{"host", lazily(func(b *Backend) any { return &b.Host }, func(b *Backend) value { return hostField.at(&b.Host).byDefault("the client's Host") }), "The Host header that weir sends to the endpoint. Not for tcp."},
+		{"health_check", lazily(func(b *Backend) any { return &b.HealthCheck }, func(b *Backend) value {
+			return optional(&b.HealthCheck, newHealthCheck, (*HealthCheck).section).byDefault("none: all endpoints count as ready")
+		}), "Active health checks: exactly one of http, grpc and tcp. An endpoint is not ready before its first successful check."},
+		{"sticky", lazily(func(b *Backend) any { return &b.Sticky }, func(b *Backend) value { return b.stickyKey().byDefault("none") }), "Sticky sessions (session affinity): a cookie keeps each client with one endpoint. Not for tcp."},
+		{"ejection", lazily(nil, func(b *Backend) value { return mapping(b.Ejection.section) }), "Outlier detection: takes an endpoint out of use after consecutive failures, or after a share of failures."},
+		{"max_connections", lazily(nil, func(b *Backend) value { return number(&b.MaxConnections, 0, maxNumber) }), "Maximum number of concurrent requests and tunnels over all endpoints; 0 means no limit. Further ones wait in the queue."},
+		{"queue", lazily(nil, func(b *Backend) value { return mapping(b.Queue.section) }), "The queue for requests and tunnels above max_connections."},
+		{"max_idle", lazily(nil, func(b *Backend) value { return number(&b.MaxIdle, 0, 100_000) }), "Maximum number of idle connections kept per endpoint."},
+		{"http2", lazily(nil, func(b *Backend) value { return truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true") }), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
+		{"lenient", lazily(func(b *Backend) any { return &b.Lenient }, func(b *Backend) value { return list(&b.Lenient, leniency.at) }), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
+		{"tls", lazily(nil, func(b *Backend) value { return mapping(b.TLS.section).shownIf(b.UsesTLS()) }), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
+		{"timeouts", lazily(nil, func(b *Backend) value { return mapping(b.Timeouts.section) }), "How long weir waits for endpoints."},
+		{"retries", lazily(nil, func(b *Backend) value { return mapping(b.Retries.section) }), "Limits for retries."},
+	}
 }
 
 // settle fills in what depends on several keys.
-func (b *Backend) settle(_ *draft, there map[string]bool, _ *Tree, _ path) {
+func (b *Backend) settle(_ *draft, there keySet, _ *Tree, _ path) {
 	b.HTTP2 = b.HTTP2 && b.Protocol == ProtocolHTTPS
-	b.Secure = (b.Protocol == ProtocolGRPC || b.Protocol == ProtocolTCP) && there["tls"]
+	b.Secure = (b.Protocol == ProtocolGRPC || b.Protocol == ProtocolTCP) && there.has("tls")
 	if b.HealthCheck != nil && b.HealthCheck.SendProxy == inherit {
 		b.HealthCheck.SendProxy = b.SendProxy
 	}
@@ -110,13 +118,18 @@ func (b *Backend) endpoints() value {
 
 // section accepts an address as a short form of a mapping.
 func (e *Endpoint) section() section {
-	address := endpointAddress.at(&e.Address)
-	return section{object: e, position: &e.Position, short: address, usual: true, keys: []key{
-		{"address", address.required(`"10.0.0.1:8080"`), "An IP address or a name, and a port; or unix:/path."},
-		{"node", text(&e.Node), "The node that the endpoint runs on. weir compares it with the top level's node."},
-		{"zone", text(&e.Zone), "The zone of the endpoint. weir compares it with the top level's zone."},
-		{"weight", number(&e.Weight, 1, 1000), "The endpoint's share of the traffic, relative to the others."},
-	}}
+	return section{object: e, position: &e.Position, short: endpointAddress.at(&e.Address), usual: true, keys: endpointKeys}
+}
+
+var endpointKeys []key
+
+func init() { // functions of the table use the table
+	endpointKeys = []key{
+		{"address", lazily(func(e *Endpoint) any { return &e.Address }, func(e *Endpoint) value { return endpointAddress.at(&e.Address).required(`"10.0.0.1:8080"`) }), "An IP address or a name, and a port; or unix:/path."},
+		{"node", lazily(func(e *Endpoint) any { return &e.Node }, func(e *Endpoint) value { return text(&e.Node) }), "The node that the endpoint runs on. weir compares it with the top level's node."},
+		{"zone", lazily(func(e *Endpoint) any { return &e.Zone }, func(e *Endpoint) value { return text(&e.Zone) }), "The zone of the endpoint. weir compares it with the top level's zone."},
+		{"weight", lazily(nil, func(e *Endpoint) value { return number(&e.Weight, 1, 1000) }), "The endpoint's share of the traffic, relative to the others."},
+	}
 }
 
 var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|" + withPort}
@@ -166,10 +179,10 @@ func (h *HealthCheck) section() section {
 	}}
 }
 
-func (h *HealthCheck) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
+func (h *HealthCheck) checkKeys(v *draft, there keySet, n *Tree, p path) {
 	kinds := 0
 	for _, kind := range []string{"http", "grpc", "tcp"} {
-		if there[kind] {
+		if there.has(kind) {
 			kinds++
 		}
 	}
@@ -263,9 +276,9 @@ func (e *Ejection) section() section {
 }
 
 // checkEjection reports keys that have no effect.
-func checkEjection(v *draft, there map[string]bool, n *Tree, p path) {
+func checkEjection(v *draft, there keySet, n *Tree, p path) {
 	for _, key := range []string{"minimum", "within"} {
-		if there[key] && !there["share"] {
+		if there.has(key) && !there.has("share") {
 			v.fail(n, p, "%s has no effect without share; give share as well, such as 0.5", key)
 		}
 	}
@@ -291,8 +304,8 @@ func (t *BackendTLS) section() section {
 		{"max_version", max, "The newest TLS version that weir offers. HTTP/2 needs 1.2 or later."},
 		{"cipher_suites", suites, "The suites that weir offers for TLS 1.0 to 1.2, by their IANA names."},
 		{"sha1_signatures", sha1, "Accepts endpoints that sign their key exchange only with SHA-1 in TLS 1.2. Only if the versions include TLS 1.2. While a backend has this key, weir accepts such signatures from all backends in TLS 1.2, and every policy with client_auth needs min_version 1.3 or sha1_signatures itself."},
-	}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
-		if there["cert"] || there["key"] {
+	}, check: func(v *draft, there keySet, n *Tree, p path) {
+		if there.has("cert") || there.has("key") {
 			v.require(there, n, p, "cert", "tls/weir.crt")
 			v.require(there, n, p, "key", "tls/weir.key")
 		}

@@ -14,44 +14,58 @@ var (
 )
 
 func (r *Route) section() section {
-	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: []key{
-		{"name", text(&r.Name).byDefault("listener/host/path"), "The name of the route in metrics and logs."},
-		{"listeners", list(&r.Listeners, text).required("[web]"), "The listeners that use the route."},
-		{"hosts", list(&r.Hosts, routeHost.at).byDefault("every host"), "The hosts that the route matches. \"*.example.org\" matches exactly one more label, \"**.example.org\" one or more."},
-		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path, or ~ and an expression (RE2) for the beginning of the path."},
-		{"match", r.matchKey().byDefault("no conditions"), "Conditions that a request must fulfil, besides host and path. If it does not, the next less specific path gets it."},
-		{"tls_policy", text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default"), "The policy under tls_policies for these hosts."},
-		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
-		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
-		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
-		{"backend", text(&r.Backend), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
-		{"backends", r.weightsKey().byDefault("only backend"), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
-		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
-		{"respond", r.respondKey().byDefault("none"), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
-		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
-		{"cors", r.corsKey().byDefault("endpoints decide"), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
-		{"clients", r.clientsKey().byDefault("every client"), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
-		{"rate_limit", text(&r.RateLimit).byDefault("no limit"), "The rate limit under rate_limits for the requests of the route, or for the connections of its tunnels."},
-		{"in_flight", r.inFlightKey().byDefault("no limit"), "How many requests or tunnels of the route may be open at the same time."},
-		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
-		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
-		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
-		{"auth", text(&r.Auth).byDefault("none"), "The entry under auth that authenticates the requests. Not for tunnels."},
-		{"satisfy", oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all"), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
-		{"errors", r.errorsKey().byDefault("none"), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
-		{"compress", truth(&r.Compress).shownIf(r.Compress), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
-		{"mirror", r.mirrorKey().byDefault("none"), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
-		{"timeouts", r.timeoutsKey().byDefault("none"), "How long requests wait for the head of the response, in addition to the timeouts of the backend. Not for tunnels."},
-		{"retries", r.retriesKey().byDefault("the backend's"), "Limits for retries, in place of attempts of the backend's retries. Its share applies too. Not for tunnels."},
-		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
-		{"access_log", negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true"), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
-		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
-		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},
-	}}
+	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: routeKeys}
 }
 
-func (r *Route) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
-	if !there["redirect"] && !there["respond"] && !there["backends"] {
+var routeKeys []key
+
+func init() { // functions of the table use the table
+	routeKeys = []key{
+		{"name", lazily(func(r *Route) any { return &r.Name }, func(r *Route) value { return text(&r.Name).byDefault("listener/host/path") }), "The name of the route in metrics and logs."},
+		{"listeners", lazily(func(r *Route) any { return &r.Listeners }, func(r *Route) value { return list(&r.Listeners, text).required("[web]") }), "The listeners that use the route."},
+		{"hosts", lazily(func(r *Route) any { return &r.Hosts }, func(r *Route) value { return list(&r.Hosts, routeHost.at).byDefault("every host") }), "The hosts that the route matches. \"*.example.org\" matches exactly one more label, \"**.example.org\" one or more."},
+		{"paths", lazily(func(r *Route) any { return &r.Paths }, func(r *Route) value { return list(&r.Paths, pathKind.at).byDefault("every path") }), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path, or ~ and an expression (RE2) for the beginning of the path."},
+		{"match", lazily(func(r *Route) any { return &r.Match }, func(r *Route) value { return r.matchKey().byDefault("no conditions") }), "Conditions that a request must fulfil, besides host and path. If it does not, the next less specific path gets it."},
+		{"tls_policy", lazily(func(r *Route) any { return &r.TLSPolicy }, func(r *Route) value {
+			return text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default")
+		}), "The policy under tls_policies for these hosts."},
+		{"tls", lazily(func(r *Route) any { return &r.TLS }, func(r *Route) value {
+			return tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate")
+		}), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
+		{"alpn", lazily(func(r *Route) any { return &r.ALPN }, func(r *Route) value { return list(&r.ALPN, protocolName.at) }), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
+		{"first_bytes", lazily(func(r *Route) any { return &r.FirstBytes }, func(r *Route) value { return firstBytes.at(&r.FirstBytes) }), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
+		{"backend", lazily(func(r *Route) any { return &r.Backend }, func(r *Route) value { return text(&r.Backend) }), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"backends", lazily(func(r *Route) any { return &r.Backends }, func(r *Route) value { return r.weightsKey().byDefault("only backend") }), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
+		{"redirect", lazily(func(r *Route) any { return &r.Redirect }, func(r *Route) value { return r.redirectKey().byDefault("none") }), "Redirects each request to its own URL with https: https, or a mapping."},
+		{"respond", lazily(func(r *Route) any { return &r.Respond }, func(r *Route) value { return r.respondKey().byDefault("none") }), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
+		{"hsts", lazily(func(r *Route) any { return &r.HSTS }, func(r *Route) value { return r.hstsKey().byDefault("none") }), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"cors", lazily(func(r *Route) any { return &r.CORS }, func(r *Route) value { return r.corsKey().byDefault("endpoints decide") }), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
+		{"clients", lazily(func(r *Route) any { return &r.Clients }, func(r *Route) value { return r.clientsKey().byDefault("every client") }), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
+		{"rate_limit", lazily(func(r *Route) any { return &r.RateLimit }, func(r *Route) value { return text(&r.RateLimit).byDefault("no limit") }), "The rate limit under rate_limits for the requests of the route, or for the connections of its tunnels."},
+		{"in_flight", lazily(func(r *Route) any { return &r.InFlight }, func(r *Route) value { return r.inFlightKey().byDefault("no limit") }), "How many requests or tunnels of the route may be open at the same time."},
+		{"request", lazily(func(r *Route) any { return &r.Request }, func(r *Route) value { return editsKey(&r.Request, ofRequests).byDefault("none") }), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
+		{"rewrite", lazily(func(r *Route) any { return &r.Rewrite }, func(r *Route) value { return r.rewriteKey().byDefault("none") }), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
+		{"response", lazily(func(r *Route) any { return &r.Response }, func(r *Route) value { return editsKey(&r.Response, ofResponses).byDefault("none") }), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
+		{"auth", lazily(func(r *Route) any { return &r.Auth }, func(r *Route) value { return text(&r.Auth).byDefault("none") }), "The entry under auth that authenticates the requests. Not for tunnels."},
+		{"satisfy", lazily(func(r *Route) any { return &r.Satisfy }, func(r *Route) value { return oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all") }), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
+		{"errors", lazily(func(r *Route) any { return &r.Errors }, func(r *Route) value { return r.errorsKey().byDefault("none") }), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
+		{"compress", lazily(func(r *Route) any { return &r.Compress }, func(r *Route) value { return truth(&r.Compress).shownIf(r.Compress) }), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
+		{"mirror", lazily(func(r *Route) any { return &r.Mirror }, func(r *Route) value { return r.mirrorKey().byDefault("none") }), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
+		{"timeouts", lazily(func(r *Route) any { return &r.Timeouts }, func(r *Route) value { return r.timeoutsKey().byDefault("none") }), "How long requests wait for the head of the response, in addition to the timeouts of the backend. Not for tunnels."},
+		{"retries", lazily(func(r *Route) any { return &r.Retries }, func(r *Route) value { return r.retriesKey().byDefault("the backend's") }), "Limits for retries, in place of attempts of the backend's retries. Its share applies too. Not for tunnels."},
+		{"max_body", lazily(func(r *Route) any { return &r.MaxBody }, func(r *Route) value { return size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit") }), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
+		{"access_log", lazily(func(r *Route) any { return &r.Unlogged }, func(r *Route) value { return negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true") }), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
+		{"max_lifetime", lazily(func(r *Route) any { return &r.MaxLifetime }, func(r *Route) value {
+			return duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit")
+		}), "weir ends a tunnel after this time, even if it is active."},
+		{"tunnel_idle", lazily(func(r *Route) any { return &r.TunnelIdle }, func(r *Route) value {
+			return duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's")
+		}), "weir ends a tunnel that carried no bytes for this long."},
+	}
+}
+
+func (r *Route) checkKeys(v *draft, there keySet, n *Tree, p path) {
+	if !there.has("redirect") && !there.has("respond") && !there.has("backends") {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
 	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
@@ -106,6 +120,8 @@ func parsePath(s string) (Path, error) {
 
 func (p Path) String() string {
 	switch {
+	case p.Decoded:
+		return "~*" + p.Value
 	case p.Expression:
 		return "~" + p.Value
 	case p.Exact:

@@ -29,22 +29,22 @@ func (c *Certificate) selfSigned() section {
 }
 
 // checkSources reports entries without exactly one source of certificates.
-func (c *Certificate) checkSources(v *draft, there map[string]bool, n *Tree, p path) {
-	files := there["cert"] || there["key"]
+func (c *Certificate) checkSources(v *draft, there keySet, n *Tree, p path) {
+	files := there.has("cert") || there.has("key")
 	switch {
 	case n.Shape != ShapeMapping: // already reported
-	case files && there["self_signed"]:
+	case files && there.has("self_signed"):
 		v.fail(n, p, "has both files and self_signed; split it into two entries")
-	case files && there["acme"]:
+	case files && there.has("acme"):
 		v.fail(n, p, "has both files and acme; split it into two entries")
-	case there["acme"] && there["self_signed"]:
+	case there.has("acme") && there.has("self_signed"):
 		v.fail(n, p, "has both self_signed and acme; split it into two entries")
 	case files:
 		v.require(there, n, p, "cert", "tls/app.crt")
 		v.require(there, n, p, "key", "tls/app.key")
-	case there["self_signed"] && v.given(&c.NoOCSP):
+	case there.has("self_signed") && v.given(&c.NoOCSP):
 		v.failAt(v.places[&c.NoOCSP], "self-signed certificates have no OCSP responder; take this out")
-	case !there["self_signed"] && !there["acme"]:
+	case !there.has("self_signed") && !there.has("acme"):
 		v.fail(n, p, "has no source of certificates; write cert and key, acme, or self_signed")
 	}
 }
@@ -73,7 +73,7 @@ func (r *root) ech() section {
 		read(v, n, p)
 		for i := range files {
 			if at := v.places[&files[i]]; files[i] != "" {
-				k := &ECHKey{Position: at.Position, File: files[i]}
+				k := &ECHKey{Position: v.position(at), File: files[i]}
 				v.places[&k.File] = at
 				r.echKeys = append(r.echKeys, k)
 			}
@@ -117,7 +117,7 @@ func (t *TLSPolicy) section() section {
 		{"client_auth", mapping(t.clientAuth).shownIf(t.ClientAuth != ClientAuthNone).byDefault("none"), "Client certificates. Not together with from."},
 		{"sha1_signatures", sha1, "Accepts clients that offer only SHA-1 signatures in TLS 1.2. All other clients use stronger signatures. Only if the policy includes TLS 1.2. While a policy has this key, every policy with client_auth needs min_version 1.3 or sha1_signatures itself, and weir's own TLS 1.2 connections accept SHA-1 as the last choice."},
 		{"from", list(&t.From, prefix.at).byDefault("everyone"), "Only these client networks (CIDR) get the policy; all others get default for the same host. Not together with client_auth, and not on default."},
-	}, check: func(v *draft, _ map[string]bool, _ *Tree, _ path) {
+	}, check: func(v *draft, _ keySet, _ *Tree, _ path) {
 		if t.Name == challengePolicy {
 			v.failAt(v.places[t], "is the name of the handshakes of ACME challenges in metrics and logs; give the policy another name")
 		}
@@ -134,11 +134,11 @@ func (t *TLSPolicy) clientAuth() section {
 		{"ca", text(&t.ClientAuthCA), "PEM file of CA certificates that verify client certificates."},
 		{"crl", list(&t.ClientAuthCRL, text), "Files with certificate revocation lists in PEM or DER. If there is one, each CA between a client certificate and ca needs one."},
 		{"forward", listOrNone(&t.ClientAuthForward, field.at).byDefault("[subject, san, fingerprint, certificate]"), "The HTTP headers about a verified certificate that weir sends to backends. The empty list: none."},
-	}, rules: clientAuthRules, check: func(v *draft, there map[string]bool, n *Tree, p path) {
+	}, rules: clientAuthRules, check: func(v *draft, there keySet, n *Tree, p path) {
 		if !v.given(&t.ClientAuthForward) {
 			t.ClientAuthForward = slices.Clone(forwarded)
 		}
-		if !there["ca"] && n.Shape == ShapeMapping {
+		if !there.has("ca") && n.Shape == ShapeMapping {
 			v.fail(n, p, "ca is missing, and without it no client certificate can be verified; give it, such as tls/clients-ca.crt")
 		}
 	}}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +35,7 @@ type Kubernetes struct {
 	// PreferLocal prefers endpoints on the same node, then endpoints in the same zone. It
 	// applies to every backend whose object does not set the preference itself.
 	PreferLocal bool
+	Timeouts    KubernetesTimeouts
 	// RequireLocal are the Services that need a ready endpoint on this node.
 	RequireLocal []ObjectName
 	// HostOwnership decides whether Ingresses of several namespaces may share a host.
@@ -50,6 +53,15 @@ type Kubernetes struct {
 	// Empty: a Lease in weir's own namespace; its name depends on Class and the selection
 	// of namespaces.
 	Lease ObjectName
+}
+
+// KubernetesTimeouts are the timeouts of routes whose object sets none. 0: those of weir.
+type KubernetesTimeouts struct {
+	Connect time.Duration // until there is a connection to an endpoint
+	// Read limits the wait for the response of an endpoint, for the next part of it, and between two
+	// parts of a tunnel.
+	Read time.Duration
+	Send time.Duration // until the endpoint reads more of the request
 }
 
 // HostOwnership decides who owns a host that Ingresses of several namespaces name.
@@ -138,6 +150,7 @@ func (k *Kubernetes) section() section {
 		{"default_certificate", objectName.at(&k.DefaultCertificate).byDefault("the first entry of certificates"), "A Secret, as namespace/name, with the certificate for clients without SNI, and for hosts whose own certificate is missing or unusable."},
 		{"https_redirect", truth(&k.HTTPSRedirect), "If an Ingress configures TLS for a host, weir redirects (308) requests without TLS for that host to https."},
 		{"prefer_local", truth(&k.PreferLocal), "weir prefers endpoints on this node, then those in its zone, then all others. A Service can override this."},
+		{"timeouts", mapping(k.Timeouts.section).shownIf(k.Timeouts != KubernetesTimeouts{}).byDefault("those of weir"), "Timeouts for Ingresses without annotations for them."},
 		{"require_local", list(&k.RequireLocal, objectName.at), "Services, as namespace/name, that need a ready endpoint on this node; without one, the health port answers 503."},
 		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace."},
 		{"operator_namespaces", listOrNone(&k.OperatorNamespaces, namespaceOrAll.at).byDefault("every namespace"), "The namespaces whose annotations may affect the health of nodes. \"*\" means every namespace; the empty list means none."},
@@ -153,6 +166,17 @@ func (t *KubernetesTCP) section() section {
 	return section{object: t, keys: []key{
 		{"config_map", objectName.at(&t.ConfigMap).required("ingress-nginx/tcp-services"), "The ConfigMap, as namespace/name. Its keys are ports, and its values namespace/service:port, as ingress-nginx reads them."},
 		{"proxy_protocol", headerPolicyName(&t.HeaderPolicy).byDefault("the policy of the listeners that serve Ingresses"), "A policy under proxy_protocol for ports with PROXY. Without a policy every peer must send a PROXY header on these ports, and anyone who can connect can claim any address."},
+	}}
+}
+
+func (t *KubernetesTimeouts) section() section {
+	limit := func(dst *time.Duration, weirs string) value {
+		return duration(dst, time.Second, day).shownIf(*dst != 0).byDefault(weirs)
+	}
+	return section{object: t, keys: []key{
+		{"connect", limit(&t.Connect, "5s"), "Until there is a connection to an endpoint, as the annotation proxy-connect-timeout."},
+		{"read", limit(&t.Read, "60s; tunnels: tunnel_idle of the listener"), "The wait for the head of the response, for each next part of its body, and for any bytes of a tunnel such as a WebSocket, as the annotation proxy-read-timeout."},
+		{"send", limit(&t.Send, "60s"), "Until the endpoint reads more of the request, as the annotation proxy-send-timeout."},
 	}}
 }
 
@@ -183,8 +207,9 @@ func (b *Publish) section() section {
 	}}
 }
 
-func checkPublish(v *draft, there map[string]bool, n *Tree, p path) {
-	if delete(there, "keep"); n.Shape == ShapeMapping && len(there) != 1 {
+func checkPublish(v *draft, there keySet, n *Tree, p path) {
+	others := slices.DeleteFunc(there, func(key string) bool { return key == "keep" })
+	if n.Shape == ShapeMapping && len(others) != 1 {
 		v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
 	}
 }

@@ -27,7 +27,7 @@ func (m *Match) keys() []key {
 	}
 }
 
-func (m *Match) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
+func (m *Match) checkKeys(v *draft, there keySet, n *Tree, p path) {
 	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 		v.fail(n, p, "has no conditions; give one, such as {methods: [POST]}, or take the key out")
 	}

@@ -33,7 +33,7 @@ func (v *draft) warnNameless(l *Listener) {
 	policy, mode := g.effective()
 	if mode == TLSPassthrough {
 		if v.given(&l.TLSPolicy) {
-			v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: %s has no hosts and passes TLS through unopened, that of clients without SNI too; take this out", lineOf(g.modeBy))
+			v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: %s has no hosts and passes TLS through unopened, that of clients without SNI too; take this out", v.lineOf(g.modeBy))
 		}
 		return
 	}
@@ -42,7 +42,7 @@ func (v *draft) warnNameless(l *Listener) {
 		v.warnUnreachable(l, g, policy)
 	case g == nil, policy == l.TLSPolicy:
 	case policy != DefaultTLSPolicy:
-		v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: clients without SNI have that of %s, which has no hosts; take this out, or tls_policy out of the route", lineOf(g.policyBy))
+		v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: clients without SNI have that of %s, which has no hosts; take this out, or tls_policy out of the route", v.lineOf(g.policyBy))
 	case v.given(&v.policyNamed(DefaultTLSPolicy).ClientAuth):
 		v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: a route without hosts has the policy default, whose client_auth clients could get around by sending no SNI; name another tls_policy in that route, or take this out")
 	}
@@ -64,7 +64,7 @@ func (v *draft) warnUnreachable(l *Listener, g *group, policy string) {
 		warned = append(warned, r.TLSPolicy)
 		have, to := "the policy default", fmt.Sprintf("listeners.%s.tls_policy", l.Name)
 		if policy != DefaultTLSPolicy {
-			have, to = "that of "+lineOf(g.policyBy), "tls_policy of that route"
+			have, to = "that of "+v.lineOf(g.policyBy), "tls_policy of that route"
 		}
 		v.warnAt(v.places[&r.TLSPolicy], "clients without SNI never get this policy on listener %q: they have %s, and get 421 for these hosts. Many old clients send no SNI; to serve them, set %s to this policy. "+
 			"If all clients of these hosts send SNI, confirm it by setting listeners.%s.tls_policy to the policy that clients without SNI have now", l.Name, have, to, l.Name)

@@ -3,8 +3,13 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // Print returns the configuration in effect in the form of a document: with the defaults and
@@ -34,12 +39,13 @@ func (c *Config) PrintBeside(file *Config) *Tree {
 	more.routes = c.joined(c.Routes[len(file.Routes):])
 	more.backends = c.Backends[len(file.Backends):]
 	all := &Tree{Shape: ShapeMapping}
-	for _, k := range more.section().keys {
-		if !slices.Contains(besideKeys, k.name) {
+	top := more.section()
+	for i, name := range top.names() {
+		if !slices.Contains(besideKeys, name) {
 			continue
 		}
-		if n := k.value.print(&shower{}); n != nil {
-			all.put(k.name, n)
+		if n := top.print1(i, &shower{}); n != nil {
+			all.put(name, n)
 		}
 	}
 	return all.unlessEmpty()
@@ -98,11 +104,17 @@ func (c *Config) print(s *shower) *Tree { return c.root().section().print(s) }
 
 // root returns the configuration in the form of a file.
 func (c *Config) root() *root {
+	r := c.rootWithoutRoutes()
+	r.routes = c.joined(c.Routes)
+	return r
+}
+
+func (c *Config) rootWithoutRoutes() *root {
 	r := &root{
 		zone: c.Zone, user: c.User, landlock: c.Landlock, seccomp: c.Seccomp,
 		listeners: pointers(c.Listeners), headers: pointers(c.HeaderPolicies),
 		certificates: pointers(c.Certificates), policies: pointers(c.TLSPolicies), echKeys: pointers(c.ECHKeys),
-		rateLimits: pointers(c.RateLimits), auth: pointers(c.Auth), routes: c.joined(c.Routes), backends: c.Backends,
+		rateLimits: pointers(c.RateLimits), auth: pointers(c.Auth), backends: c.Backends,
 		health: c.Health, admin: &c.Admin, metrics: c.Metrics, drain: c.Drain, log: c.Log, accessLog: c.AccessLog,
 		limits: c.Limits, shared: c.Storage, kubernetes: c.Kubernetes,
 	}
@@ -124,17 +136,76 @@ func pointers[T any](all []T) (out []*T) {
 // file paths as they were written, so that it does not depend on the folder, and before it
 // adds defaults that come from the machine or from files.
 func (c *Config) hash() string {
-	sum := sha256.Sum256(c.print(&shower{reveal: revealNothing}).appendTo(nil))
-	return hex.EncodeToString(sum[:8])
+	h := treeHash{Hash: sha256.New(), shower: shower{reveal: revealNothing}}
+	h.section(c.root().section())
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
+
+// treeHash hashes the text of a printed section, without a tree of thousands of objects.
+type treeHash struct {
+	hash.Hash
+	shower shower
+	text   []byte
+}
+
+func (h *treeHash) section(s section) {
+	pause.IfDue()
+	h.add("{")
+	for i := range s.keys {
+		if each := s.keys[i].value.each; each != nil {
+			h.parts(s.keys[i].name, each)
+		} else if v := s.print1(i, &h.shower); v != nil {
+			h.name(s.keys[i].name)
+			h.text = append(v.appendTo(h.text[:0]), ' ')
+			h.Write(h.text)
+		}
+	}
+	h.add("}")
+}
+
+// parts hashes a key with a list or mapping of sections, unless that is empty.
+func (h *treeHash) parts(key string, each func(part func(name string, of section))) {
+	closing := ""
+	each(func(name string, of section) {
+		if closing == "" {
+			h.name(key)
+			opening := "["
+			if closing = "] "; name != "" {
+				opening, closing = "{", "} "
+			}
+			h.add(opening)
+		}
+		if name != "" {
+			h.name(name)
+		}
+		h.section(of)
+		h.add(" ")
+	})
+	h.add(closing)
+}
+
+func (h *treeHash) name(name string) {
+	h.text = append(strconv.AppendQuote(h.text[:0], name), ' ')
+	h.Write(h.text)
+}
+
+func (h *treeHash) add(text string) { io.WriteString(h, text) }
 
 // joined joins the Routes that were made from one route of the file. It omits settings in
 // which they differ: Load lets the hosts inherit these again.
 func (c *Config) joined(routes []*Route) (all []*Route) {
 	for i := 0; i < len(routes); {
-		r := *routes[i]
+		pause.IfDue()
+		first := routes[i]
+		hasTLS := first.FirstBytes == "" && c.hasTLS(first)
+		if alone := i+1 == len(routes) || routes[i+1].Name != first.Name; alone && (hasTLS || first.TLS == "" && first.TLSPolicy == "") {
+			all = append(all, first) // there is nothing to change
+			i++
+			continue
+		}
+		r := *first
 		r.Listeners, r.Hosts = slices.Clone(r.Listeners), slices.Clone(r.Hosts)
-		if r.FirstBytes != "" || !c.hasTLS(&r) {
+		if !hasTLS {
 			r.TLS, r.TLSPolicy = "", ""
 		}
 		for i++; i < len(routes) && routes[i].Name == r.Name; i++ {

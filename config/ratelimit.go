@@ -73,8 +73,8 @@ func (l *RateLimit) section() section {
 	}}
 }
 
-func (l *RateLimit) check(_ *draft, there map[string]bool, _ *Tree, _ path) {
-	if !there["burst"] {
+func (l *RateLimit) check(_ *draft, there keySet, _ *Tree, _ path) {
+	if !there.has("burst") {
 		l.Burst = max(1, l.Rate.Number)
 	}
 }

@@ -49,10 +49,10 @@ func (d *Redirect) schemeValue() value {
 }
 
 // check reports keys that contradict each other, and removes defaults of the other form.
-func (d *Redirect) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (d *Redirect) check(v *draft, there keySet, n *Tree, p path) {
 	moves := false
 	for _, k := range []string{"to", "host", "prefix", "path"} {
-		moves = moves || there[k]
+		moves = moves || there.has(k)
 	}
 	if !moves {
 		if d.Scheme == "http" {
@@ -61,16 +61,16 @@ func (d *Redirect) check(v *draft, there map[string]bool, n *Tree, p path) {
 		d.Scheme = ""
 		return
 	}
-	if !there["port"] {
+	if !there.has("port") {
 		d.Port = 0
 	}
 	for _, k := range []string{"scheme", "host", "port", "prefix", "path"} {
-		if there["to"] && there[k] {
+		if there.has("to") && there.has(k) {
 			v.fail(n, p, "to is the whole new URL; write %s there, or take to out", k)
 			return
 		}
 	}
-	if there["prefix"] && there["path"] {
+	if there.has("prefix") && there.has("path") {
 		v.fail(n, p, "prefix replaces a part of the path, and path the whole path; take one of them out")
 	}
 }

@@ -27,12 +27,12 @@ func (r *Route) respondKey() value {
 			{"status", number(&f.Status, 200, 599), "The status of the response."},
 			{"body", bodyText(&f.Body), "The body, without variables: weir sends it as it is. At most 64KiB."},
 			{"type", mediaType.at(&f.Type), "The Content-Type of the response."},
-			{"headers", headerValues(&f.Headers, headerName(refuseResponseEdit)), "Further HTTP headers of the response. Values may have variables such as {host}."},
+			{"headers", headerValues(&f.Headers, &ofResponses.written), "Further HTTP headers of the response. Values may have variables such as {host}."},
 		}}
 	})
 }
 
-func (f *Respond) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (f *Respond) check(v *draft, there keySet, n *Tree, p path) {
 	if f.Body != "" && (message.BodyForbidden(f.Status) || f.Status == 205) {
 		v.fail(n, p, "a response with the status %d has no body; take body out, or give another status", f.Status)
 	}

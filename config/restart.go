@@ -6,22 +6,25 @@ import (
 )
 
 // RestartKeys are the keys, such as log.format, that a reload cannot change.
-func RestartKeys() []string { return newRoot().section().schema().restartKeys("") }
+func RestartKeys() []string { return newRoot().section().restartKeys("") }
 
 // restartKeys returns the keys within s. They are in sections that exist once.
-func (s *schema) restartKeys(within string) (keys []string) {
-	for _, p := range s.Properties {
-		if p.restart {
-			keys = append(keys, within+p.name)
+func (s section) restartKeys(within string) (keys []string) {
+	for i := range s.keys {
+		k := &s.keys[i]
+		if k.value.restart {
+			keys = append(keys, within+k.name)
 		}
-		keys = append(keys, p.restartKeys(within+p.name+".")...)
+		if k.value.inner != nil {
+			keys = append(keys, k.value.inner().restartKeys(within+k.name+".")...)
+		}
 	}
 	return keys
 }
 
 // ChangedByRestart returns those of the RestartKeys in which two configurations differ.
 func ChangedByRestart(old, new *Config) (keys []string) {
-	before, after := old.root().section(), new.root().section()
+	before, after := old.rootWithoutRoutes().section(), new.rootWithoutRoutes().section()
 	for _, key := range RestartKeys() {
 		if !slices.Equal(before.at(key).appendTo(nil), after.at(key).appendTo(nil)) {
 			keys = append(keys, key)
@@ -35,11 +38,9 @@ func ChangedByRestart(old, new *Config) (keys []string) {
 func (s section) at(path string) *Tree {
 	name, _, _ := strings.Cut(path, ".")
 	top := &Tree{Shape: ShapeMapping}
-	for _, k := range s.keys {
-		if k.name == name {
-			if v := k.value.print(&shower{}); v != nil {
-				top.put(name, v)
-			}
+	if i := slices.Index(s.names(), name); i >= 0 {
+		if v := s.print1(i, &shower{}); v != nil {
+			top.put(name, v)
 		}
 	}
 	return top.at(path)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/expression"
 )
 
@@ -28,9 +29,9 @@ func (r *Route) rewriteKey() value {
 	})
 }
 
-func (w *Rewrite) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (w *Rewrite) check(v *draft, there keySet, n *Tree, p path) {
 	switch {
-	case there["prefix"] && there["path"]:
+	case there.has("prefix") && there.has("path"):
 		v.fail(n, p, "prefix replaces a part of the path, and path the whole path; take one of them out")
 	case len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0:
 		v.fail(n, p, "is empty; give it prefix, path or host, or take the key out")
@@ -158,3 +159,85 @@ var pathTemplate = kind[Template]{what: "a path with variables such as {path}", 
 		}
 		return Template(s), checkNewPath(literal)
 	}}
+
+// warnRewrites warns of routes that rewrite into a path that another route guards: weir refuses their
+// requests.
+func (v *draft) warnRewrites() {
+	var byPath map[pathOn]*Route
+	for _, r := range v.routes {
+		pause.IfDue()
+		dst, to := r.rewritesTo()
+		if to == "" {
+			continue
+		}
+		if byPath == nil {
+			byPath = v.routesByPath()
+		}
+		for _, l := range r.Listeners {
+			for _, h := range v.hostsOf(r) {
+				if g := guardOf(byPath, pathOn{hostOn{l, h}, to}); g != nil && r.LessGuarded(g) && r.sharesBackend(g) {
+					v.warnAt(v.places[dst], "route %q restricts this path for the same backend, so requests that the route rewrites into it get 400 (guarded_path); give the route the same guards, or another backend", g.Name)
+				}
+			}
+		}
+	}
+}
+
+// rewritesTo returns the path into which the route rewrites all its requests, or with which all the new
+// paths begin, and the setting that has it; "": it depends on the request.
+func (r *Route) rewritesTo() (dst any, path string) {
+	switch w := r.Rewrite; {
+	case w == nil:
+	case w.Prefix != "" && w.Prefix != "/":
+		return &w.Prefix, w.Prefix
+	case w.Path != "":
+		if parts := w.Path.PathParts(); len(parts) == 1 && parts[0].Variable == "" && parts[0].Group == 0 {
+			return &w.Path, parts[0].Text
+		}
+	}
+	return nil, ""
+}
+
+// pathOn is a path of a host on a listener.
+type pathOn struct {
+	hostOn
+	path string
+}
+
+// routesByPath returns the routes without conditions by each of their paths.
+func (v *draft) routesByPath() map[pathOn]*Route {
+	all := make(map[pathOn]*Route)
+	for _, r := range v.routes {
+		pause.IfDue()
+		for _, l := range r.Listeners {
+			for _, h := range v.hostsOf(r) {
+				for _, p := range r.Paths {
+					if r.Match == nil && !p.Expression {
+						all[pathOn{hostOn{l, h}, p.Value}] = r
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// guardOf returns the route of a path: that with the longest prefix; nil: no path of a route covers it.
+func guardOf(byPath map[pathOn]*Route, at pathOn) *Route {
+	for at.path != "" {
+		if r := byPath[at]; r != nil {
+			return r
+		}
+		at.path = at.path[:max(strings.LastIndexByte(at.path, '/'), 0)]
+	}
+	return nil
+}
+
+// sharesBackend reports whether both routes lead to the same backend, r perhaps by a mirror.
+func (r *Route) sharesBackend(other *Route) bool {
+	names := r.BackendNames()
+	for i := range r.Mirror {
+		names = append(names, r.Mirror[i].Backend)
+	}
+	return slices.ContainsFunc(other.BackendNames(), func(name string) bool { return slices.Contains(names, name) })
+}

@@ -121,7 +121,7 @@ func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) 
 			right += " under " + key + " at the top level"
 		}
 	}
-	if near := nearest(*dst, names); near != "" && !at.hidden {
+	if near := nearest(*dst, names); near != "" && !at.hidden() {
 		right = fmt.Sprintf("did you mean %q?", near)
 	}
 	v.failAt(at, "%s is not the name of a %s; %s", v.quote(dst, *dst), what, right)
@@ -195,7 +195,7 @@ func (v *draft) checkDuplicates() {
 			for _, m := range matches(v.hostsOf(r), paths, r.FirstBytes != "") {
 				key := match{hostOn{l.Name, m.host}, m.path, conditions, r.FirstBytes}
 				if other := first[key]; other != nil && other != r {
-					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", lineOf(other), l.Name, v.describe(r, m))
+					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", v.lineOf(other), l.Name, v.describe(r, m))
 					break
 				}
 				first[key] = r
@@ -246,7 +246,7 @@ func (v *draft) describeHost(r *Route, host string) string {
 }
 
 func (v *draft) mention(what string, dst any, value string) string {
-	if v.places[dst].hidden {
+	if v.places[dst].hidden() {
 		return "a " + what + " from the environment"
 	}
 	return what + " " + value
@@ -261,7 +261,7 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		if other := named[r.Name]; other != nil {
-			v.failAt(v.places[&r.Name], "%s already has this name; each route needs its own", lineOf(other))
+			v.failAt(v.places[&r.Name], "%s already has this name; each route needs its own", v.lineOf(other))
 		}
 		named[r.Name] = r
 	}
@@ -273,7 +273,7 @@ func (v *draft) nameRoutes() {
 		r.Name = v.defaultName(r)
 		// If the conditions are equal too, the matches are equal, which was already reported.
 		if other := named[r.Name]; other != nil && (v.given(&other.Name) || other.Match.canonical() != r.Match.canonical()) {
-			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
+			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", v.lineOf(other))
 		}
 		named[r.Name] = r
 	}
@@ -357,7 +357,7 @@ func (v *draft) checkTCPListeners() {
 			case first == nil:
 				first = r
 			default:
-				v.failAt(v.places[r], "listener %q is tcp and has %s already; a tcp listener has exactly one", l.Name, lineOf(first))
+				v.failAt(v.places[r], "listener %q is tcp and has %s already; a tcp listener has exactly one", l.Name, v.lineOf(first))
 			}
 		}
 		if first == nil {

@@ -70,7 +70,10 @@ type kind[T any] struct {
 }
 
 // at returns the value of a key, or of an element of a list, with a text of the kind.
-func (k kind[T]) at(dst *T) value {
+func (k kind[T]) at(dst *T) value { return (&k).bind(dst) }
+
+// bind is at for a kind that lives as long as the value.
+func (k *kind[T]) bind(dst *T) value {
 	return value{
 		read:   func(v *draft, n *Tree, p path) { k.read(v, dst, n, p) },
 		print:  func(*shower) *Tree { return textUnlessEmpty(k.format(*dst)) },
@@ -78,7 +81,7 @@ func (k kind[T]) at(dst *T) value {
 	}
 }
 
-func (k kind[T]) read(v *draft, dst *T, n *Tree, p path) {
+func (k *kind[T]) read(v *draft, dst *T, n *Tree, p path) {
 	// A number or true may also be wrong when it is quoted; then the error names the
 	// valid values.
 	if (n.Shape == ShapeInteger || n.Shape == ShapeFraction || n.Shape == ShapeBoolean) && !n.Hidden {

@@ -65,8 +65,7 @@ type schema struct {
 	Then                 *schema             `json:"then,omitempty"`
 	Defs                 map[string]*schema  `json:"$defs,omitempty"`
 
-	bounds  string // a sentence with the valid values, for descriptions
-	restart bool   // a key whose change takes effect only after a restart
+	bounds string // a sentence with the valid values, for descriptions
 }
 
 // properties keep the order of the table: editors show the keys in this order.
@@ -99,7 +98,9 @@ func (p properties) MarshalJSON() ([]byte, error) {
 // schema describes the mapping, and its short form if it has one.
 func (s section) schema() *schema {
 	all := &schema{Type: "object", AdditionalProperties: false, AllOf: s.rules}
-	for _, k := range s.keys {
+	for i := range s.keys {
+		k := s.keys[i]
+		k.value = s.value(i)
 		all.Properties = append(all.Properties, property{k.name, k.schema()})
 		if k.value.example != "" {
 			all.Required = append(all.Required, k.name)
@@ -118,7 +119,7 @@ func (k key) schema() *schema {
 	if s.bounds != "" {
 		sentences = append(sentences, s.bounds)
 	}
-	if s.restart = k.value.restart; s.restart {
+	if k.value.restart {
 		sentences = append(sentences, "Only a restart changes it.")
 	}
 	fallback := k.value.fallback

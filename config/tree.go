@@ -16,18 +16,22 @@ type Document struct {
 	Errors Errors
 	// Source is the SHA-256 hash of the text, by which a watch knows it again.
 	Source [sha256.Size]byte
+	// Included are the files whose content is a part of Root.
+	Included Included
 }
 
 // A Tree is a value in a Document: a mapping, a list, or a text with a shape.
 type Tree struct {
-	Shape Shape
 	// Text is the text of a value that is neither a mapping nor a list.
 	Text string
 	// Parts are the elements of a list, or the keys of a mapping, each before its value.
 	// A value may be part of several others.
 	Parts []*Tree
-	// Line and Column are the position in the document; they count from 1.
+	// File is the included file that has the value; empty: the document's own file.
+	File string
+	// Line and Column are the position in the file; they count from 1.
 	Line, Column int
+	Shape        Shape
 	// Hidden: at least a part of Text came from the environment. Errors do not show it, and
 	// it may have any shape: only the text matters.
 	Hidden bool

@@ -7,17 +7,24 @@ import (
 	"time"
 )
 
-// RouteTimeouts limit how long the requests of a route wait for the head of their response.
-// 0: no limit besides those of the backend.
+// RouteTimeouts limit how long the requests of a route wait. 0: no limit besides those of the
+// backend.
 type RouteTimeouts struct {
+	// Request and Try end with the head of the response.
 	Request time.Duration // over all attempts, from the end of the request's head
 	Try     time.Duration // of each attempt, from the choice of its endpoint
+	// Connect, ResponseHead and BodyIdle replace the BackendTimeouts of these names.
+	Connect, ResponseHead, BodyIdle time.Duration
+	Send                            time.Duration // until the endpoint reads more of the request; 0: BodyIdle
 }
 
 // RouteRetries replace the Retries of the backend for the requests of a route. The backend's
 // Share limits them too.
 type RouteRetries struct {
-	Attempts int // the maximum number of attempts of one request, all of them, at least 1
+	Attempts int           // the maximum number of attempts of one request, all of them, at least 1
+	Within   time.Duration // no attempt begins later, from the first one on; 0: no limit
+	// NonIdempotent repeats requests of every method, even if the endpoint may have acted on them.
+	NonIdempotent bool
 	// When lists the failures after which weir repeats requests, besides those that it always
 	// repeats.
 	When []RetryCause
@@ -27,7 +34,7 @@ type RouteRetries struct {
 }
 
 // RetryCause is a failure after which weir repeats a request: one of the constants, a status, or a
-// range of statuses such as 500-599. Only objects of a cluster have statuses below 500.
+// range of statuses such as 500-599. The file has only statuses from 500 on.
 type RetryCause string
 
 // The causes that are no statuses.
@@ -90,9 +97,13 @@ func (r *Route) timeoutsKey() value {
 		return section{object: &r.Timeouts, rules: triesTimeoutsRules, keys: []key{
 			{"request", limit(&t.Request), "From the end of the request's head to the end of the response head, over all attempts and the queue; then 504."},
 			{"try", limit(&t.Try), "For one attempt: from the choice of the endpoint to the end of the response head."},
-		}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
+			{"connect", limit(&t.Connect).byDefault("the backend's"), "For one connection to an endpoint, as timeouts.connect of the backend."},
+			{"response_head", limit(&t.ResponseHead).byDefault("the backend's"), "From the end of the request to the end of the response head, as timeouts.response_head of the backend."},
+			{"body_idle", limit(&t.BodyIdle).byDefault("the backend's"), "How long weir waits for more bytes of a body, as timeouts.body_idle of the backend."},
+			{"send", limit(&t.Send).byDefault("body_idle"), "How long weir waits until the endpoint reads more of the request."},
+		}, check: func(v *draft, there keySet, n *Tree, p path) {
 			if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
-				v.fail(n, p, "is empty; give it request or try, or take the key out")
+				v.fail(n, p, "is empty; give it request, try or another timeout, or take the key out")
 			}
 			if t.Request != 0 && t.Try > t.Request {
 				v.failAt(v.places[&t.Try], "is longer than request (%s), so it has no effect; write less, or take it out", short(t.Request))
@@ -101,13 +112,15 @@ func (r *Route) timeoutsKey() value {
 	})
 }
 
-var triesTimeoutsRules = []*schema{hasAny("request", "try")}
+var triesTimeoutsRules = []*schema{hasAny("request", "try", "connect", "response_head", "body_idle", "send")}
 
 func (r *Route) retriesKey() value {
 	return optional(&r.Retries, func() *RouteRetries { return &RouteRetries{Attempts: 3} }, func(t *RouteRetries) section {
 		return section{object: &r.Retries, keys: []key{
 			{"attempts", number(&t.Attempts, 1, 10), "Maximum number of attempts per request, all of them: the first one, and those to addresses that refuse the connection."},
 			{"when", list(&t.When, retryCauseValue), "The failures after which weir repeats a request, besides those that it always repeats: connect, timeout, reset, statuses such as 503 or 500-599."},
+			{"within", duration(&t.Within, 10*time.Millisecond, day).shownIf(t.Within != 0).byDefault("no limit"), "No attempt begins later than this after the first one."},
+			{"non_idempotent", truth(&t.NonIdempotent).shownIf(t.NonIdempotent), "Whether weir also repeats requests that are not idempotent, such as POST. An endpoint may have acted on the first attempt."},
 		}}
 	})
 }

@@ -40,7 +40,7 @@ func (v *draft) checkOpenedTunnel(r *Route) {
 			opened = true
 			if other := v.groups[hostOn{l.Name, h}].http; other != nil && (v.given(&other.Paths) || v.given(&other.Match)) { // otherwise checkDuplicates reports it
 				v.failAt(v.places[v.backendKey(r)], `backend %q has "protocol: tcp", but %s carries HTTP for the same host on listener %q (%s); give one of the two another host or listener`,
-					r.FirstBackend(), lineOf(other), l.Name, v.describeHost(r, h))
+					r.FirstBackend(), v.lineOf(other), l.Name, v.describeHost(r, h))
 				return
 			}
 		}

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-
-	"github.com/weirproxy/weir/pause"
 )
 
 // validate checks everything that a single value does not show. It uses the values that
@@ -89,7 +87,7 @@ func (v *draft) checkRules(h *HeaderPolicy) {
 			if twice && from.IsValid() {
 				v.failAt(v.places[from], "%s has a rule already on line %d; keep one", v.quote(from, from.String()), line)
 			}
-			first[*from] = v.places[from].Line
+			first[*from] = v.position(v.places[from]).Line
 		}
 	}
 }
@@ -180,10 +178,10 @@ func (v *draft) checkAddresses() {
 			if !sameAddress(s.network, s.address, other.network, other.address) {
 				continue
 			}
-			if s.at.Line == 0 { // a default that collides with an address in the file
+			if s.at.n == nil { // a default that collides with an address in the file
 				v.failAt(other.at, "is the default address of %s; use another address here, or set admin.address", s.what)
 			} else {
-				v.failAt(s.at, "is taken by %s (line %d); use another address", other.what, other.at.Line)
+				v.failAt(s.at, "is taken by %s (%s); use another address", other.what, v.line(v.position(other.at)))
 			}
 			return
 		}
@@ -211,10 +209,7 @@ func (v *draft) config() *Config {
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}
-	for _, r := range v.routes {
-		pause.IfDue()
-		c.Routes = append(c.Routes, v.split(r)...)
-	}
+	c.Routes = v.splitRoutes()
 	if c.Node == "" {
 		c.Node, _ = os.Hostname()
 	}

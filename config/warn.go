@@ -35,6 +35,7 @@ func (v *draft) warn() {
 		pause.IfDue()
 		v.warnRoute(r)
 	}
+	v.warnRewrites()
 	for _, c := range v.certificates {
 		if c.ACME != nil {
 			v.warnACME(c.ACME)

@@ -95,6 +95,37 @@ admin: {address: ":8087", token: 0123456789abcdef}
 	)
 }
 
+func TestWarningsOfRewrites(t *testing.T) {
+	f := func(route string, want bool) {
+		t.Helper()
+		c := mustParse(t, `listeners: {web: {address: ":80", protocol: http}, other: {address: ":81", protocol: http}}
+rate_limits: {some: {rate: 1/s}}
+routes:
+  - {name: guarded, listeners: [web], hosts: [a.test], paths: [/admin, =/only], rate_limit: some, backend: app}
+  - {name: conditional, listeners: [web], hosts: [a.test], paths: [/cart], match: {methods: [POST]}, rate_limit: some, backend: app}
+  - {name: open, listeners: [web, other], hosts: [a.test], paths: [/admin/open], backend: app}
+  - {listeners: [web], hosts: [a.test], paths: [/x], `+route+`}
+backends: {app: {endpoints: ["127.0.0.1:9001"]}, new: {endpoints: ["127.0.0.1:9002"]}}
+`)
+		if got := len(c.Warnings) > 0 && strings.Contains(c.Warnings.Error(), `route "guarded" restricts this path`); got != want {
+			t.Errorf("%s: the warnings are %v", route, c.Warnings)
+		}
+	}
+	f("rewrite: {prefix: /admin}, backend: app", true)
+	f("rewrite: {prefix: /admin/x/y/}, backend: app", true)
+	f("rewrite: {path: /only}, backend: app", true)
+	f("rewrite: {path: /admin/x}, backends: [{name: new}, {name: app}]", true)
+	f("rewrite: {path: /admin/x}, mirror: [{backend: app}], backend: new", true)
+	f("rewrite: {path: /admin/x}, backend: new", false)
+	f("rewrite: {path: /admin/x}, rate_limit: some, backend: app", false)
+	f("rewrite: {path: '/admin/{host}'}, backend: app", false)
+	f("rewrite: {prefix: /admin/open/x}, backend: app", false)
+	f("rewrite: {prefix: /administrator}, backend: app", false)
+	f("rewrite: {prefix: /cart}, backend: app", false)
+	f("rewrite: {prefix: /}, backend: app", false)
+	f("rewrite: {host: b.test}, backend: app", false)
+}
+
 func TestWarningsOfTrust(t *testing.T) {
 	f := func(listener string, want ...string) {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // The log of a refused handshake contains the name that the client wanted and the policy that
@@ -85,6 +86,54 @@ func TestFirstRequestsBytesCount(t *testing.T) {
 	}
 	if n := r.record()["bytes_in"].(int64); n < int64(len(request)) {
 		t.Errorf("%d bytes_in of %d", n, len(request))
+	}
+}
+
+// The number of bytes of the body is that of the client's: compressed ones, and none for HEAD. A response
+// that weir generated has no status of an endpoint.
+func TestBodyInTheLog(t *testing.T) {
+	const text = `
+listeners: {web: {address: '@0', protocol: http}}
+routes:
+- {listeners: [web], compress: true, backend: app, errors: [{status: [404], backend: app, path: /page}]}
+- {listeners: [web], paths: [/own], respond: {body: "12345"}}
+backends: {app: {endpoints: ['@app']}}
+`
+	body := strings.Repeat("compressible ", 1000)
+	r := newRig(t, text, nil, "@app", newHandler(t, func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		switch q.URL.Path {
+		case "/missing":
+			w.WriteHeader(404)
+		case "/page":
+			io.WriteString(w, "no such page")
+		default:
+			io.WriteString(w, body)
+		}
+	}))
+	c := config.NewAccessLog()
+	c.Fields = []config.LogField{"target", "body_bytes_out", "endpoint_status", "response_header:content-type", "scheme", "status"}
+	r.proxy.SetLog(func(rec *accesslog.Record) { r.records <- entryOf(rec, *c) })
+	f := func(method, path, fields string, sent, endpoint any) entry {
+		t.Helper()
+		c := r.dial("web")
+		c.write(method + " " + path + " HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n")
+		c.response(method)
+		e := r.record()
+		e.want(t, "target", path, "endpoint_status", endpoint, "scheme", "http")
+		if sent != nil {
+			e.want(t, "body_bytes_out", sent)
+		}
+		return e
+	}
+	f("GET", "/", "", len(body), 200).want(t, "response_header_content_type", "text/plain")
+	f("HEAD", "/", "", 0, 200)
+	f("GET", "/own", "", 5, nil)
+	f("HEAD", "/own", "", 0, nil)
+	f("GET", "/missing", "", len("no such page"), 404)
+	e := f("GET", "/", "Accept-Encoding: gzip\r\n", nil, 200)
+	if n := e["body_bytes_out"].(int64); n < 50 || n > 1000 {
+		t.Errorf("%d bytes of a compressed body", n)
 	}
 }
 

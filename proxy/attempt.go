@@ -44,7 +44,7 @@ func (a *attempt) dial() (*backend.Session, error) {
 	begun := time.Now()
 	c := newCancelable(a.headUntil)
 	a.all.requester.Link(c)
-	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need())
+	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need(), a.all.limits.connect())
 	a.all.requester.Link(nil)
 	a.all.connect = time.Since(begun)
 	return link, c.end(err)
@@ -85,17 +85,17 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 	a.link, a.phase = link, sending
 	settings := a.all.backend.Settings()
 	link.HTTP.ChargeTo(a.all.account)
-	link.SetWriteTimeout(settings.Timeouts.BodyIdle)
+	link.SetWriteTimeout(a.all.limits.send(&settings.Timeouts))
 	begun := a.all.begun
 	if a.all.made > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued
 		begun = time.Now()
 	}
-	a.waitFor(begun, settings.Timeouts.ResponseHead)
+	a.waitFor(begun, a.all.limits.head(&settings.Timeouts))
 	a.all.requester.Link(link)
 	if a.all.whole {
 		o = a.talkAwaiting()
 	} else {
-		o = a.talkUploading(settings.Timeouts.ResponseHead)
+		o = a.talkUploading(a.all.limits.head(&settings.Timeouts))
 	}
 	if o == tunnelOpened {
 		return o
@@ -328,7 +328,7 @@ func (a *attempt) lostEndpoint(err error) *outcome {
 		if timed := a.timedOut(err); timed != nil {
 			return timed
 		}
-		o.status, o.reason, o.err = http.StatusGatewayTimeout, "response_timeout", a.tooSlow(err)
+		o.failure, o.status, o.reason, o.err = late, http.StatusGatewayTimeout, "response_timeout", a.tooSlow(err)
 	case a.idleEnded(err):
 		o.failure = unanswered
 		return o // an idle connection may end at any time: that is not the endpoint's fault
@@ -378,14 +378,24 @@ func (a *attempt) tooSlow(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	b := a.all.backend
-	timeouts := &b.Settings().Timeouts
-	setting, what, limit := "response_head", "sent no response", timeouts.ResponseHead
+	b, l := a.all.backend, a.all.limits
+	of := &b.Settings().Timeouts
+	var own waits
+	if l != nil {
+		own = l.waits
+	}
+	setting, what, limit, routes := "response_head", "sent no response", l.head(of), own.head
 	switch a.phase {
 	case sending:
-		setting, what, limit = "body_idle", "did not read the request", timeouts.BodyIdle
+		setting, what, limit, routes = "body_idle", "did not read the request", l.send(of), own.body
+		if own.send != 0 {
+			setting, routes = "send", own.send
+		}
 	case relayingBody:
-		setting, what, limit = "body_idle", "sent no more of its response", timeouts.BodyIdle
+		setting, what, limit, routes = "body_idle", "sent no more of its response", l.body(of), own.body
+	}
+	if routes != 0 {
+		return conn.Explain(err, "the endpoint %s within %v (timeouts.%s of the route)", what, limit, setting)
 	}
 	return conn.Explain(err, "the endpoint %s within %v (backends.%s.timeouts.%s)", what, limit, b.Name(), setting)
 }

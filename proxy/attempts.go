@@ -149,10 +149,11 @@ func (a *attempts) repeatable(t failure) bool {
 	if t == refused {
 		return a.upload.repeatable()
 	}
+	safe := a.req.Idempotent || a.limits != nil && a.limits.unsafe
 	if a.limits.keepsBodies() {
-		return a.req.Idempotent && a.upload.repeatable() && a.inTime()
+		return safe && a.upload.repeatable() && a.inTime()
 	}
-	return a.req.Idempotent && a.upload == nil
+	return safe && a.upload == nil
 }
 
 // need returns the requirements of the request for a connection to an endpoint.

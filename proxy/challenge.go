@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"time"
 
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -64,7 +65,10 @@ func (p *Proxy) answered(h *handshake, tc *tls.Conn) {
 	tc.Close()
 	h.conn.Close()
 	if log := p.log.Load(); log != nil {
-		(*log)(&Record{Kind: "challenge", Listener: h.edge.name, Origin: &h.conn.Origin, Security: newSecurity(tc, h.sni, h.policy),
-			Started: h.conn.Accepted, Duration: time.Since(h.conn.Accepted)})
+		r := &accesslog.Record{Kind: "challenge", Listener: h.edge.name, Origin: &h.conn.Origin,
+			Started: h.conn.Accepted, Duration: time.Since(h.conn.Accepted)}
+		sec := newSecurity(tc, h.sni, h.policy)
+		sec.describe(r)
+		(*log)(r)
 	}
 }

@@ -55,6 +55,9 @@ func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *h
 		cl.security, cl.sniHost = newSecurity(tc, h.sni, h.policy), h.host
 		cl.certify()
 	}
+	if p.log.Load() != nil {
+		cl.security.note()
+	}
 	return cl
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 func TestRefusedHeads(t *testing.T) {
@@ -213,7 +214,7 @@ func crowd(t *testing.T, r *rig, rounds int) {
 	if r.proxy.table.Load().edges["web"].protocol == config.ProtocolTLS {
 		dial = func(listener string) *peer { return r.dialTLS(listener, "a", nil) }
 	}
-	r.proxy.SetLog(func(rec *Record) {
+	r.proxy.SetLog(func(rec *accesslog.Record) {
 		req := rec.Request
 		if mine := req.GetName("x-mine"); rec.Status == 200 && !bytes.Contains(req.Bytes(req.Target), mine) {
 			t.Errorf("the line of %s has the target %s", mine, req.Bytes(req.Target))

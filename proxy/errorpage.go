@@ -135,6 +135,7 @@ func (x *exchange) sendPage(q *inquiry, res *message.Response) {
 	x.writeHead(page)
 	if !x.req.IsHead {
 		x.wire.WriteBody(q.body)
+		x.sent += int64(len(q.body))
 	}
 	if err := x.wire.Flush(); err != nil {
 		x.ended, x.err = true, err

@@ -54,6 +54,7 @@ type progress struct {
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
 	packing    packing          // of the response's body
+	sent       int64            // bytes of the response's body, as the client gets it
 }
 
 // reset begins a new exchange; the request has been read already.

@@ -100,8 +100,7 @@ func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 	x.reply(r)
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()
 	if x.proxy.GuardFailed != nil {
-		record := x.newRecord(time.Now())
-		x.proxy.GuardFailed(guard, &record)
+		x.proxy.GuardFailed(guard, x.newRecord(time.Now()))
 	}
 }
 

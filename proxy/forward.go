@@ -24,6 +24,10 @@ func (x *exchange) forward(r *Route) {
 		x.endLoop()
 		return
 	}
+	if r.config.Rewrite != nil && x.entersGuarded(r) {
+		x.reply(refuseGuardedRewrite)
+		return
+	}
 	if r = x.destination(r); r.closed != nil {
 		x.route = r
 		x.replyClosed(r.closed)
@@ -166,6 +170,7 @@ func (x *exchange) write(p []byte) error {
 		_, err := e.Write(p)
 		return err
 	}
+	x.sent += int64(len(p))
 	return x.wire.WriteBody(p)
 }
 

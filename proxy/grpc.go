@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/proxy/http2"
@@ -29,6 +30,9 @@ const (
 // UNAVAILABLE. The mapping is that of gRPC for HTTP status codes
 // (doc/http-grpc-status-mapping.md), except where weir knows more.
 func grpcStatus(r *message.Refusal) int {
+	if r.Reason == "rate_limited" || r.Reason == "in_flight" { // whatever status the configuration gives them
+		return grpcUnavailable
+	}
 	switch r.Status {
 	case http.StatusBadRequest, http.StatusLoopDetected: // clients must not retry a loop
 		return grpcInternal
@@ -119,8 +123,33 @@ func isGRPC(req *message.Request) bool {
 func (x *exchange) replyGRPC(r *message.Refusal) {
 	x.status, x.reason = r.Status, r.Reason
 	x.generate(r.Reason)
+	x.res.Reset()
+	x.sendGRPC(r)
+}
+
+// endReplyGRPC is endReply for a gRPC call that is refused. Further HTTP headers of the response, such as
+// WWW-Authenticate, stay. A long body is a page for people, and no message.
+func (x *exchange) endReplyGRPC(body string) {
+	for i := range x.res.Fields {
+		if f := &x.res.Fields[i]; notInGRPC.Has(x.res.Name(i)) {
+			f.Dropped = true
+		}
+	}
+	if len(body) > mostGRPCMessage {
+		body = http.StatusText(x.status)
+	}
+	x.sendGRPC(&message.Refusal{Status: x.status, Reason: x.reason, Detail: strings.TrimSpace(body)})
+}
+
+// mostGRPCMessage limits the grpc-message that comes from the body of a response, in bytes.
+const mostGRPCMessage = 256
+
+// notInGRPC are HTTP headers about a body, which responses to gRPC calls do not have.
+var notInGRPC = message.NewNames([]string{"Content-Type", "X-Content-Type-Options", "Content-Length", "Content-Language", "Content-Encoding"})
+
+// sendGRPC sends the refusal of a gRPC call. The response may have further HTTP headers.
+func (x *exchange) sendGRPC(r *message.Refusal) {
 	res := &x.res
-	res.Reset()
 	res.Status = http.StatusOK
 	res.Reason = res.StoreString(http.StatusText(http.StatusOK))
 	res.AddField("Content-Type", "application/grpc")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,11 +20,24 @@ import (
 type waitWire struct {
 	wire
 	left atomic.Bool
-	link conn.Linked
+
+	mu   sync.Mutex
+	link conn.Linked // guarded by mu: weir cuts a connection on another goroutine
 }
 
-func (w *waitWire) Gone() bool             { return w.left.Load() }
-func (w *waitWire) Link(other conn.Linked) { w.link = other }
+func (w *waitWire) Gone() bool { return w.left.Load() }
+
+func (w *waitWire) Link(other conn.Linked) {
+	w.mu.Lock()
+	w.link = other
+	w.mu.Unlock()
+}
+
+func (w *waitWire) linked() conn.Linked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.link
+}
 
 func TestGuardWait(t *testing.T) {
 	f := func(name string, during func(w *waitWire, event chan struct{}), happened bool, gone error, after time.Duration) {
@@ -35,15 +49,15 @@ func TestGuardWait(t *testing.T) {
 					during(w, event)
 				}()
 				got, err := (&exchange{wire: w}).Wait(event, 5*time.Second)
-				if got != happened || !errors.Is(err, gone) || time.Since(began) != after || w.link != nil {
-					t.Errorf("%t, %v after %v, linked to %v", got, err, time.Since(began), w.link)
+				if got != happened || !errors.Is(err, gone) || time.Since(began) != after || w.linked() != nil {
+					t.Errorf("%t, %v after %v, linked to %v", got, err, time.Since(began), w.linked())
 				}
 			})
 		})
 	}
 	f("the event", func(_ *waitWire, event chan struct{}) { close(event) }, true, nil, 1500*time.Millisecond)
 	f("the client goes", func(w *waitWire, _ chan struct{}) { w.left.Store(true) }, false, errClientGone, 2*time.Second)
-	f("weir cuts the connection", func(w *waitWire, _ chan struct{}) { w.link.Cut(); w.link.Cut() }, false, errClientGone, 1500*time.Millisecond)
+	f("weir cuts the connection", func(w *waitWire, _ chan struct{}) { c := w.linked(); c.Cut(); c.Cut() }, false, errClientGone, 1500*time.Millisecond)
 	f("nothing", func(*waitWire, chan struct{}) {}, false, nil, 5*time.Second)
 }
 

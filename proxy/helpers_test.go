@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,12 +15,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
@@ -65,8 +66,8 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 	r.set = backend.NewSet(backend.Options{})
 	r.filters.Register(r.registry)
 	r.proxy = &Proxy{Memory: memory.NewProcess(t.Context()), Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
-		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
-	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
+		Refused: func(rec *accesslog.Record) { r.refusals <- fieldsOf(rec) }}
+	r.proxy.SetLog(func(rec *accesslog.Record) { r.records <- fieldsOf(rec) })
 	r.proxy.SetLimits(http1.Limits{})
 	r.proxy.hooks.waits = func() { r.clientChecks.Add(1) }
 	t.Cleanup(func() {
@@ -131,12 +132,29 @@ var warmUp = sync.OnceFunc(func() {
 	c.Await(func() bool { waits++; return waits > 1 })
 })
 
-func fieldsOf(fields []zapcore.Field) entry {
-	enc := zapcore.NewMapObjectEncoder()
-	for _, f := range fields {
-		f.AddTo(enc)
+func fieldsOf(rec *accesslog.Record) entry {
+	return entryOf(rec, config.AccessLog{Format: config.LogJSON, Sample: 1})
+}
+
+// entryOf reads the line of a record. Numbers without a fraction are int64.
+func entryOf(rec *accesslog.Record, c config.AccessLog) entry {
+	line := accesslog.NewFormat(c).Append(nil, rec)
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	var e entry
+	if err := d.Decode(&e); err != nil {
+		panic(fmt.Sprintf("the line is no JSON: %v in %q", err, line))
 	}
-	return enc.Fields
+	for name, value := range e {
+		if n, is := value.(json.Number); is {
+			if i, err := n.Int64(); err == nil && !strings.HasSuffix(name, "_seconds") {
+				e[name] = i
+			} else {
+				e[name], _ = n.Float64()
+			}
+		}
+	}
+	return e
 }
 
 // descriptors counts the open descriptors; 0 if the system does not show them.

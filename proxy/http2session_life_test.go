@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // Weir recognizes the preface in pieces of any size, and only where it is allowed.
@@ -337,7 +338,7 @@ func TestHTTP2Panics(t *testing.T) {
 	beside := c.request(true, "/beside")
 	s := e.accept()
 	s.head()
-	r.proxy.SetLog(func(*Record) { panic("a fault of the tests") })
+	r.proxy.SetLog(func(*accesslog.Record) { panic("a fault of the tests") })
 	id := c.request(true, "/")
 	kept := serveOnce(e.accept(), ok("x"))
 	if got := next(t, told, "panic"); got != "tls: a fault of the tests" {

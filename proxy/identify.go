@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/hello"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -102,7 +103,7 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	if p.Clients != nil {
 		p.Clients.Note(policy.Handshake{Listener: e.name, Client: c.Client.Addr(), Err: err})
 	}
-	p.refuseAs(c, &Record{Listener: e.name, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
+	p.refuseAs(c, &accesslog.Record{Listener: e.name, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
 // handshakeReason returns reason, or not_tls if the client did not send TLS.
@@ -173,8 +174,11 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	p.handshakeEnded(h, &state, err)
 	switch {
 	case err != nil:
-		p.refuseAs(c, &Record{Listener: e.name, Security: newSecurity(tc, h.sni, h.policy), Hello: h.hello,
-			Reason: handshakeReason(noHandshake, err), Result: policy.HandshakeResult(err), Err: err})
+		r := &accesslog.Record{Listener: e.name, Offer: offerOf(h.hello),
+			Reason: handshakeReason(noHandshake, err), Result: policy.HandshakeResult(err), Err: err}
+		sec := newSecurity(tc, h.sni, h.policy)
+		sec.describe(r)
+		p.refuseAs(c, r)
 	case h.challenge:
 		p.answered(h, tc)
 	default:

@@ -95,8 +95,7 @@ func (x *exchange) endLoop() {
 	x.reply(refuseLoop)
 	x.proxy.Metrics.refused(x.edge.name, refuseLoop.Reason)
 	if x.proxy.Looped != nil {
-		r := x.newRecord(time.Now())
-		x.proxy.Looped(&r)
+		x.proxy.Looped(x.newRecord(time.Now()))
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	unanswered          // a reused connection ended before any byte of the response
 	dropped             // a new connection ended before any byte of the response
 	failed              // the endpoint sent no valid response head
-	late                // the endpoint sent no response head within the route's timeouts.try
+	late                // the endpoint sent no response head in time
 	discarded           // the endpoint answered with a status after which weir repeats the request
 	cutShort            // the response ended too early, after its head
 	outOfMemory         // there is no memory for the response

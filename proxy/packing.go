@@ -53,6 +53,7 @@ func (x *exchange) unpack() {
 	}
 	x.packing.encoder = nil
 	in, out := e.Transferred()
+	x.sent = out
 	x.route.metrics.get().compressed(e.Coding().String(), in, out)
 	e.Release()
 	x.account.Release(e.Coding().Memory())

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // A panic ends its own connection, and no other.
@@ -28,7 +29,7 @@ func TestPanicsEndOneConnection(t *testing.T) {
 	other.wantResponse(200, "x")
 	r.record()
 
-	r.proxy.SetLog(func(*Record) { panic("inside Await") })
+	r.proxy.SetLog(func(*accesslog.Record) { panic("inside Await") })
 	other.write(request)
 	serveOnce(s, ok("y"))
 	if got := next(t, r.told, "panic"); got != "tls: inside Await" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // parked2 opens a WebSocket as the only stream of its connection. Both the tunnel and the connection are
@@ -180,7 +181,7 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	r.wantParked()
 	ours := r.only()
 	told := make(chan conn.State, 1) // the connection's state when weir logs the tunnel: a drain waits until the tunnel ends
-	r.proxy.SetLog(func(*Record) { told <- ours.State() })
+	r.proxy.SetLog(func(*accesslog.Record) { told <- ours.State() })
 	s.Close()
 	c.data(id, true, "")
 	c.wantAway("NO_ERROR ")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // wantParked waits until every connection is parked, and no goroutine serves one.
@@ -170,7 +171,7 @@ func TestTunnelPanics(t *testing.T) {
 	c := r.dial("tcp")
 	s := e.accept()
 	r.wantParked()
-	r.proxy.SetLog(func(*Record) { panic("no luck") })
+	r.proxy.SetLog(func(*accesslog.Record) { panic("no luck") })
 	s.Close()
 	c.wantEnd(false)
 	c.Close()

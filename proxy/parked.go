@@ -82,6 +82,9 @@ func (s *http1Session) wake(r *parkedClient, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
 		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()),
 		certified: r.certified, clientCert: r.clientCert, standing: r.standing}, r.conn, r.tls)
+	if r.proxy.log.Load() != nil {
+		s.security.note()
+	}
 	if r.own != nil {
 		s.own, r.own = *r.own, nil
 	}

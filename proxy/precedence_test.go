@@ -98,7 +98,8 @@ backends: {b: {endpoints: ["127.0.0.1:3"]}}
 	}
 	f("GET", "a.test", "/upload/large", "larger")
 	f("GET", "a.test", "/upload/Large", "upload") // the chosen route has the smaller limit
-	f("GET", "a.test", "/Upload/Free", "plain")   // no spelling leads to a guarded route
+	f("GET", "a.test", "/upload/free//x", "free")
+	f("GET", "a.test", "/Upload/Free", "guarded_path") // an endpoint may know only one of the two routes' paths
 	f("GET", "a.test", "/UPLOAD/meant", "free")
 	f("GET", "a.test", "/POST", "plain")
 	f("POST", "a.test", "/POST", "guarded_path")

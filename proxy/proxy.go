@@ -13,6 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -26,7 +27,7 @@ type Proxy struct {
 	Handshakes *policy.Metrics
 	// Refused is called for connections that end before there is an exchange or tunnel. The
 	// kind of the record is "refused". Refused may use the record until it returns. nil: none.
-	Refused func(r *Record)
+	Refused func(r *accesslog.Record)
 	// Orphaned is called with the client's end of a tunnel if a reload removed the tunnel's
 	// route while weir connected the tunnel. The caller drains it. nil: none.
 	Orphaned func(conn.Linked)
@@ -43,19 +44,19 @@ type Proxy struct {
 
 	// Looped is called for requests and connections that passed this process more often
 	// than limits.loop allows. Looped may use the record until it returns. nil: none.
-	Looped func(r *Record)
+	Looped func(r *accesslog.Record)
 
 	// GuardFailed is called for requests that weir refused because a guard of their route could
 	// not decide. guard is its key in the route. GuardFailed may use the record until it
 	// returns. nil: none.
-	GuardFailed func(guard string, r *Record)
+	GuardFailed func(guard string, r *accesslog.Record)
 
 	limits     atomic.Pointer[http1.Limits]
 	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits
 	table      atomic.Pointer[Table]
 	departed   atomic.Pointer[map[string]departed] // listeners that reloads removed
 	draining   atomic.Bool
-	log        atomic.Pointer[func(*Record)]
+	log        atomic.Pointer[func(*accesslog.Record)]
 	tunnels    tunnels
 	localConns localConnections
 	http2      http2Sessions
@@ -118,7 +119,7 @@ func (p *Proxy) Table() *Table { return p.table.Load() }
 func (p *Proxy) SetLimits(l http1.Limits) { p.limits.Store(&l) }
 
 // SetLog sets the function that is called for every exchange and tunnel that ends; nil: none.
-func (p *Proxy) SetLog(f func(*Record)) {
+func (p *Proxy) SetLog(f func(*accesslog.Record)) {
 	if f == nil {
 		p.log.Store(nil)
 		return

@@ -34,6 +34,10 @@ func (x *exchange) beginReply(status int, reason string) {
 }
 
 func (x *exchange) endReply(body string) {
+	if x.status >= http.StatusBadRequest && isGRPC(&x.req) {
+		x.endReplyGRPC(body)
+		return
+	}
 	res := &x.res
 	if !message.BodyForbidden(res.Status) { // RFC 9110, section 8.6
 		res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
@@ -46,6 +50,7 @@ func (x *exchange) endReply(body string) {
 	x.writeHead(res)
 	if !x.req.IsHead {
 		x.wire.WriteBody([]byte(body))
+		x.sent += int64(len(body))
 	}
 	if err := x.wire.Flush(); err != nil {
 		x.ended, x.err = true, err

@@ -31,6 +31,7 @@ type retries struct {
 	made    int               // attempts
 	excused int               // attempts that do not count: the address refused or could not be reached
 	connect time.Duration     // how long the last attempt to connect took
+	first   time.Time         // when the first attempt began; set only if limits has within
 }
 
 // run makes attempts until one succeeds, or until no other attempt may follow. It returns
@@ -43,7 +44,9 @@ func (r *retries) run(t trier) *outcome {
 			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}
 		r.held = e
-		r.made++
+		if r.made++; r.made == 1 && r.limits != nil && r.limits.within != 0 {
+			r.first = time.Now()
+		}
 		o := t.try(e, own, fresh)
 		if o == tunnelOpened {
 			return o // the endpoint is released when its tunnel ends
@@ -67,6 +70,9 @@ func (r *retries) run(t trier) *outcome {
 // ended, the request may be the cause, so weir tries only another endpoint.
 func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	b, reason, spends := r.backend, backend.RetryClosed, true
+	if o.failure != discarded && !r.mayBegin() {
+		return false
+	}
 	switch o.failure {
 	case unsent:
 		if r.connectAgain(o, tried) {

@@ -124,6 +124,3 @@ func (h *host) preflightRoute(q route.Request) *Route {
 	}
 	return nil
 }
-
-// isLessGuarded reports whether r forwards requests that a guard of the other route refuses.
-func (r *Route) isLessGuarded(than *Route) bool { return r.config.LessGuarded(than.config) }

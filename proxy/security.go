@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -14,7 +15,8 @@ type Security struct {
 	// after a handshake that failed before a policy was chosen.
 	Policy *policy.Policy
 
-	tls stateful // nil: weir terminates no TLS
+	tls  stateful       // nil: weir terminates no TLS
+	text *accesslog.TLS // tls in words; nil: nobody needed it yet, see note
 }
 
 // stateful is a *tls.Conn, or another connection that carries TLS.

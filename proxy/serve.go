@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // Serve takes over a connection whose PROXY header has been read, and closes it. It may return
@@ -68,11 +69,11 @@ func (p *Proxy) departedEdge(listener string) (*Table, *edge) {
 
 // refuse ends a connection that weir cannot serve, without writing to it. It reports the reason.
 func (p *Proxy) refuse(c *conn.Conn, e *edge, reason string, err error) {
-	p.refuseAs(c, &Record{Listener: e.name, Reason: reason, Err: err})
+	p.refuseAs(c, &accesslog.Record{Listener: e.name, Reason: reason, Err: err})
 }
 
 // refuseAs closes c. It completes r and reports it.
-func (p *Proxy) refuseAs(c *conn.Conn, r *Record) {
+func (p *Proxy) refuseAs(c *conn.Conn, r *accesslog.Record) {
 	c.Close()
 	if p.Refused != nil {
 		r.Kind, r.Origin = "refused", &c.Origin

@@ -248,7 +248,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 	for _, one := range whole.config.Backends {
 		b := parts.Backends[one.Name]
 		all = append(all, b)
-		if one.Weight == 0 {
+		if one.Weight == 0 && whole.config.Canary == nil {
 			continue
 		}
 		d := *whole
@@ -256,7 +256,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)
-	w.all = all
+	w.all, w.canary = all, newCanary(whole.config.Canary)
 	return w
 }
 
@@ -400,7 +400,7 @@ func pathOf(p config.Path) route.Path {
 	case p.Begins:
 		kind = route.Begins
 	}
-	return route.Path{Kind: kind, Text: p.Value, AnySpelling: p.Closed}
+	return route.Path{Kind: kind, Text: p.Value, FoldCase: p.Decoded, Decoded: p.Decoded, AnySpelling: p.Closed && !p.Expression, Among: p.Among}
 }
 
 // finish compiles the hosts. It uses the hosts of the edge before whose routes and policy are
@@ -437,7 +437,7 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
-		h.respelled, err = route.CompileRespelled(matches)
+		h.respelled, err = route.CompileRespelled(matches, h.paths)
 	}
 	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
 	return &h, err

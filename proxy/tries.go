@@ -13,10 +13,53 @@ import (
 // *tryLimits: those of the backend apply alone.
 type tryLimits struct {
 	request, try   time.Duration // 0: no limit
+	waits          waits         // 0: those of the backend
 	attempts       int           // 0: the limit of the backend
+	within         time.Duration // after the first attempt, in which others may begin; 0: no limit
+	unsafe         bool          // repeat requests that are not idempotent, too
 	timeout, reset bool          // repeat after these failures
 	unshared       bool          // the share of the backend does not limit the retries
 	statuses       [200]bool     // repeat after these statuses, from 400 on
+}
+
+// waits are the limits of the waits for an endpoint.
+type waits struct {
+	connect, head time.Duration
+	body          time.Duration // for more of the response
+	send          time.Duration // until the endpoint reads more of the request
+}
+
+// head returns the limit of the wait for the head of a response. The timeouts of the backend
+// count where the route has none. l may be nil.
+func (l *tryLimits) head(of *config.BackendTimeouts) time.Duration {
+	if l == nil || l.waits.head == 0 {
+		return of.ResponseHead
+	}
+	return l.waits.head
+}
+
+// body returns the limit of the wait for more of a response.
+func (l *tryLimits) body(of *config.BackendTimeouts) time.Duration {
+	if l == nil || l.waits.body == 0 {
+		return of.BodyIdle
+	}
+	return l.waits.body
+}
+
+// send returns the limit of the wait for the endpoint to read more of the request.
+func (l *tryLimits) send(of *config.BackendTimeouts) time.Duration {
+	if l == nil || l.waits.send == 0 {
+		return l.body(of)
+	}
+	return l.waits.send
+}
+
+// connect returns the limit of the wait for a connection; 0: that of the backend.
+func (l *tryLimits) connect() time.Duration {
+	if l == nil {
+		return 0
+	}
+	return l.waits.connect
 }
 
 func newTryLimits(r *config.Route) *tryLimits {
@@ -26,15 +69,16 @@ func newTryLimits(r *config.Route) *tryLimits {
 	l := &tryLimits{}
 	if t := r.Timeouts; t != nil {
 		l.request, l.try = t.Request, t.Try
+		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send}
 	}
 	if t := r.Retries; t != nil {
-		l.attempts, l.unshared = t.Attempts, t.Unshared
+		l.attempts, l.within, l.unsafe, l.unshared = t.Attempts, t.Within, t.NonIdempotent, t.Unshared
 		for _, cause := range t.When {
 			l.timeout = l.timeout || cause == config.RetryTimeout
 			l.reset = l.reset || cause == config.RetryReset
 			if from, to := cause.Statuses(); from != 0 {
 				for status := from; status <= to; status++ {
-					l.statuses[status-firstRetried] = true
+					l.statuses[status-400] = true
 				}
 			}
 		}
@@ -104,15 +148,12 @@ func (a *attempts) ranOut(err error) *outcome {
 // response that arrives before the request was sent is passed on.
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
-	if l == nil || status < firstRetried || status > 599 || !l.statuses[status-firstRetried] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.inTime() || !a.retries.allowRetry() {
+	if l == nil || status < 400 || status > 599 || !l.statuses[status-400] || !a.upload.delivered() || !a.repeatable(discarded) ||
+		a.made >= a.most() || !a.inTime() || !a.mayBegin() || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}
 }
-
-// firstRetried is the first status of a response after which weir may repeat a request.
-const firstRetried = 400
 
 // allowRetry reports whether the share of retries of the backend allows one more. It takes it.
 func (r *retries) allowRetry() bool {
@@ -125,6 +166,11 @@ func (r *retries) most() int {
 		return r.limits.attempts
 	}
 	return r.backend.Settings().Retries.Attempts
+}
+
+// mayBegin reports whether the time in which attempts may begin has not ended.
+func (r *retries) mayBegin() bool {
+	return r.limits == nil || r.limits.within == 0 || time.Since(r.first) < r.limits.within
 }
 
 // connectAgain reports whether another attempt may follow one without a connection.

@@ -209,3 +209,67 @@ func TestRetriesByReset(t *testing.T) {
 	f(config.RetryReset, 502, 2)
 	f(config.RetryTimeout, 502, 0)
 }
+
+// The route's waits replace those of the backend, and the log names them.
+func TestWaitsOfARoute(t *testing.T) {
+	f := func(waits config.RouteTimeouts, part, reason, text string) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, tries, func(cfg *config.Config) { cfg.Routes[0].Timeouts, cfg.Routes[0].Retries = &waits, nil }, "@app", e.address)
+		c := r.dial("web")
+		c.write(get)
+		s := e.accept()
+		s.head()
+		s.write("%s", part)
+		io.ReadAll(c.r)
+		r.record().want(t, "reason", reason, "error", text)
+	}
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"
+	f(config.RouteTimeouts{ResponseHead: 60 * time.Millisecond}, "", "response_timeout", "the endpoint sent no response within 60ms (timeouts.response_head of the route)")
+	f(config.RouteTimeouts{BodyIdle: 60 * time.Millisecond}, head, "response_cut_short", "the endpoint sent no more of its response within 60ms (timeouts.body_idle of the route)")
+}
+
+// A response that takes too long is repeated if the route lists timeouts, until within ends.
+func TestRetriesAfterTheHeadIsLate(t *testing.T) {
+	f := func(method string, retries config.RouteRetries, attempts int) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, tries, func(cfg *config.Config) {
+			cfg.Routes[0].Timeouts, cfg.Routes[0].Retries = &config.RouteTimeouts{ResponseHead: 60 * time.Millisecond}, &retries
+		}, "@app", e.address)
+		c := r.dial("web")
+		c.write("%s / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", method)
+		for range attempts {
+			s := e.accept()
+			s.head()
+			s.wantRead("hi")
+		}
+		if resp, _ := c.response(method); resp.StatusCode != 504 {
+			t.Errorf("the client got %s", resp.Status)
+		}
+		r.record().want(t, "reason", "response_timeout", "retries", attempts-1)
+	}
+	again := []config.RetryCause{config.RetryTimeout}
+	f("PUT", config.RouteRetries{Attempts: 3, When: again}, 3)
+	f("PUT", config.RouteRetries{Attempts: 3}, 1)
+	f("POST", config.RouteRetries{Attempts: 3, When: again}, 1)
+	f("POST", config.RouteRetries{Attempts: 3, When: again, NonIdempotent: true}, 3)
+	f("PUT", config.RouteRetries{Attempts: 9, When: again, Within: 50 * time.Millisecond}, 1)
+}
+
+// A route repeats statuses below 500 only if its object lists them.
+func TestRetriesByStatusOfAnObject(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, tries, func(cfg *config.Config) {
+		cfg.Routes[0].Timeouts, cfg.Routes[0].Retries.When = nil, []config.RetryCause{"404", "429"}
+	}, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	for _, status := range []string{"404", "429", "403"} {
+		s := e.accept()
+		s.head()
+		s.write("%s", answer(status))
+		s.Close()
+	}
+	c.wantResponse(403, "wait")
+}

@@ -46,6 +46,14 @@ func (x *exchange) findClient() netip.AddrPort {
 
 const maxHops = 32 // of package filter
 
+// addressText omits an unknown port.
+func addressText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
 func TestClientOfARequest(t *testing.T) {
 	f := func(sender, want string, lists ...string) {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
@@ -24,11 +25,12 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 // terminates, or nil.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
 	r = r.destination()
-	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
-	rec.route(r)
+	rec := accesslog.Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Started: time.Now()}
+	sec.describe(&rec)
+	describeRoute(&rec, r)
 	var held filter.State
 	defer held.End() // unless the tunnel has taken it over
-	link, endpoint, err := p.connect(c, r, &rec, &held)
+	link, endpoint, err := p.connect(c, &sec, r, &rec, &held)
 	if err != nil {
 		c.Abort() // otherwise the client could take this for the regular end of a stream
 		c.Close()
@@ -48,7 +50,7 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 
 // connect asks the guards of the route, and finds an endpoint that accepts a connection, within
 // the limits for retries. held gets what the guards hold.
-func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record, held *filter.State) (*tunnel.ConnEnd, *backend.Endpoint, error) {
+func (p *Proxy) connect(c *conn.Conn, sec *Security, r *Route, rec *accesslog.Record, held *filter.State) (*tunnel.ConnEnd, *backend.Endpoint, error) {
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
 		rec.Reason = refuseLoop.Reason
@@ -58,7 +60,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record, held *filter.State)
 		rec.Reason = refusal.Reason
 		return nil, nil, refusal
 	}
-	d := &tunnelDial{retries: retries{backend: r.backend, metrics: r.metrics}, proxy: p, conn: c, visits: visits + 1, rec: rec}
+	d := &tunnelDial{retries: retries{backend: r.backend, metrics: r.metrics}, proxy: p, conn: c, visits: visits + 1, security: sec, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
 	return d.link, d.held, o.err
@@ -72,11 +74,12 @@ func (r *Route) guardTunnel(c *conn.Conn, held *filter.State) *message.Refusal {
 // tunnelDial connects to an endpoint for a tunnel.
 type tunnelDial struct {
 	retries
-	proxy  *Proxy
-	conn   *conn.Conn // the client's
-	visits int        // how often the tunnel passes this process, with this visit
-	rec    *Record
-	link   *tunnel.ConnEnd // valid after the outcome is a tunnel
+	proxy    *Proxy
+	conn     *conn.Conn // the client's
+	visits   int        // how often the tunnel passes this process, with this visit
+	security *Security  // of the client's connection
+	rec      *accesslog.Record
+	link     *tunnel.ConnEnd // valid after the outcome is a tunnel
 }
 
 func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
@@ -93,7 +96,7 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 	cut := newCancelable(time.Time{})
 	d.conn.Link(cut)
 	link, err := d.proxy.localConns.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
-		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)
+		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, d.security), w)
 	})
 	d.conn.Link(nil)
 	err = cut.end(err)
@@ -130,8 +133,8 @@ type openTunnel struct {
 	attempts      int
 	slot          *filter.Slot // of in_flight; nil: none
 	// One of the two is set.
-	raw     *tunnel.ConnEnd // the client's end: its connection became the tunnel at once
-	upgrade *Record         // the record of the exchange that became the tunnel
+	raw     *tunnel.ConnEnd   // the client's end: its connection became the tunnel at once
+	upgrade *accesslog.Record // the record of the exchange that became the tunnel
 
 	unlogged   bool        // the route has no access log
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
@@ -178,9 +181,10 @@ func (o *openTunnel) log(r tunnel.Result) {
 	rec := o.upgrade
 	if rec == nil {
 		key := o.metrics.key
-		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.raw.Conn.Origin, Route: key.route, Backend: key.backend,
-			Security: newSecurity(o.raw.TLS, o.sni, o.policy),
-			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect, unlogged: o.unlogged}
+		rec = &accesslog.Record{Kind: "tunnel", Listener: o.listener, Origin: &o.raw.Conn.Origin, Route: key.route, Backend: key.backend,
+			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect, Unlogged: o.unlogged}
+		sec := newSecurity(o.raw.TLS, o.sni, o.policy)
+		sec.describe(rec)
 	}
 	rec.Duration = time.Since(o.started)
 	rec.Received, rec.Sent = r.Sent, r.Received // seen from the client: into weir, out of weir
@@ -213,9 +217,9 @@ func (s *http1Session) tunnelUpgraded() {
 func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
-	rec.Request = x.req.Clone()
+	rec.Request, rec.Response = x.req.Clone(), nil
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
-	return &openTunnel{client: client, listener: x.edge.name, started: x.started, upgrade: &rec}
+	return &openTunnel{client: client, listener: x.edge.name, started: x.started, upgrade: rec}
 }
 
 // startTunnel hands over the connection to the endpoint, and starts the tunnel.

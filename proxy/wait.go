@@ -25,7 +25,7 @@ func (a *attempt) waitFor(from time.Time, d time.Duration) {
 func (a *attempt) waitForBody() {
 	if a.moved {
 		a.moved = false
-		a.waitFor(time.Now(), a.all.backend.Settings().Timeouts.BodyIdle)
+		a.waitFor(time.Now(), a.all.limits.body(&a.all.backend.Settings().Timeouts))
 	}
 }
 

@@ -10,14 +10,15 @@ import (
 // weighted has the destinations of a route with several backends: for each of them the same
 // route with this backend alone, and with its metrics.
 type weighted struct {
-	routes []*Route           // in the order of the configuration, without those of weight 0
+	routes []*Route           // in the order of the configuration; without a canary without those of weight 0
 	upTo   []uint64           // the sum of the weights up to and including this one, without common factors
 	step   uint64             // see next
 	all    []*backend.Backend // in the order of the configuration
+	canary *canary            // chooses between two routes; nil: none
 	turn   atomic.Uint64
 }
 
-// newWeighted returns destinations with weights. No weight is 0.
+// newWeighted returns destinations with weights. One of them is greater than 0.
 func newWeighted(routes []*Route, weights []uint64) *weighted {
 	w := &weighted{routes: routes, upTo: make([]uint64, len(weights))}
 	var common, sum uint64
@@ -123,6 +124,9 @@ func (x *exchange) destination(r *Route) *Route {
 				return d
 			}
 		}
+	}
+	if r.weighted != nil && r.weighted.canary != nil {
+		return x.canaryDestination(r.weighted)
 	}
 	if r.weighted != nil {
 		if d := x.stickyDestination(r.weighted); d != nil {

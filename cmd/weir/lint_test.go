@@ -18,7 +18,7 @@ metadata:
   annotations:
     nginx.ingress.kubernetes.io/ssl-redirect: "true"
     nginx.ingress.kubernetes.io/client-body-buffer-size: 50m
-    nginx.ingress.kubernetes.io/rewrite-target: /$2
+    nginx.ingress.kubernetes.io/fastcgi-index: index.php
     cert-manager.io/cluster-issuer: letsencrypt
 spec:
   ingressClassName: nginx
@@ -63,10 +63,10 @@ func TestLint(t *testing.T) {
 	f(mixed, statusError, `Ingress shop/web
   near   nginx.ingress.kubernetes.io/client-body-buffer-size: "50m"
          weir forwards bodies as they arrive and needs no such buffer
-  no     nginx.ingress.kubernetes.io/rewrite-target: "/$2"
-         weir does not rewrite paths yet; the application must serve the paths that clients request
+  no     nginx.ingress.kubernetes.io/fastcgi-index: "index.php"
+         weir does not support FastCGI
   exact  nginx.ingress.kubernetes.io/ssl-redirect: "true"
-  wrong  The path "/api(/|$)(.*)" of a.example is a regular expression, because the Ingress has use-regex or rewrite-target`, "weir: 3 findings that weir does not support as written\n")
+  wrong  The path "/api(/|$)(.*)" of a.example looks like a regular expression, but no Ingress of this namespace has use-regex or rewrite-target`, "weir: 3 findings that weir does not support as written\n")
 	f(mixed, statusError, "1 exact, 1 near, 2 no, 1 wrong\n", "weir: ")
 	f(good, 0, "1 exact, 0 near, 0 no, 0 wrong\n", "")
 	f(near, 0, "0 exact, 1 near, 0 no, 0 wrong\n", "")
@@ -129,8 +129,8 @@ func TestLintOfAllSorts(t *testing.T) {
 	f(one("a")+"---\n{{- if .Values.on }}\nkind: Ingress\n{{- end }}\n---\na: [\n---\n"+one("b"), statusError,
 		"document 2 is not a Kubernetes object: it is a template; render it first, for example with helm template\ndocument 3 is not a Kubernetes object: yaml: ", "default/a", "default/b")
 	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `Service "odd": json: cannot`, "default/b")
-	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 findings",
-		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/rewrite-target", "wrong  Its API version is extensions/v1beta1, which", "default/b")
+	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/fastcgi-index: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 findings",
+		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/fastcgi-index", "wrong  Its API version is extensions/v1beta1, which", "default/b")
 	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 findings",
 		"default/a", "IngressRoute shop/r\n  wrong  weir does not read Traefik's own objects", "HTTPRoute default/h\n  wrong  weir does not support the Gateway API yet")
 	if out, err, status := weir("lint", filepath.Join(dir, "none.yaml"), filepath.Join(dir, "all.yaml")); status != statusError || !strings.Contains(err, "none.yaml") || !strings.Contains(out, "default/a") {

@@ -39,7 +39,7 @@ func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
 		}
 		return x.expand(n.Alias, true)
 	case yaml.ScalarNode:
-		if !x.done[n] {
+		if strings.Contains(n.Value, "$") && !x.done[n] {
 			x.done[n] = true
 			x.scalar(n)
 		}
@@ -59,9 +59,6 @@ func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
 }
 
 func (x *expander) scalar(n *yaml.Node) {
-	if !strings.Contains(n.Value, "$") {
-		return
-	}
 	text, replaced, err := replace(n.Value, x.env)
 	if err != nil {
 		x.errorAt(x.at(n), "%v", err)

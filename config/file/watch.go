@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,12 +40,21 @@ func NewWatch(path string, c *config.Config, read Contents) (*Watch, error) {
 	if path != standardInput {
 		files = append(files, path)
 	}
-	w, err := newWatch(files)
+	files = append(files, pathsOf(c.Included.Files)...)
+	w, err := newWatch(files, c.Included.Patterns)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances and max_user_watches", path, err)
 	}
 	if sum, known := w.sums[path]; known && sum != c.Source {
 		w.news = true
+	}
+	for _, f := range c.Included.Files {
+		if sum, known := w.sums[f.Path]; known && sum != f.Source {
+			w.news = true
+		}
+	}
+	if !slices.Equal(w.matches, pathsOf(c.Included.Files)) {
+		w.news = true // a file has appeared or gone
 	}
 	for file, sum := range read {
 		if now, known := w.sums[file]; known && now != sum {
@@ -54,13 +64,21 @@ func NewWatch(path string, c *config.Config, read Contents) (*Watch, error) {
 	return w, nil
 }
 
-// newWatch begins to watch files, and records their current contents.
-func newWatch(files []string) (*Watch, error) {
+func pathsOf(files []config.IncludedFile) (all []string) {
+	for _, f := range files {
+		all = append(all, f.Path)
+	}
+	return all
+}
+
+// newWatch begins to watch files, and records their current contents. It also watches which
+// files the patterns of include stand for.
+func newWatch(files, patterns []string) (*Watch, error) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{notify: notify, files: files, sums: Contents{}}
+	w := &Watch{notify: notify, files: files, patterns: patterns, sums: Contents{}}
 	if err := w.follow(); err != nil {
 		w.Close()
 		return nil, err
@@ -71,10 +89,12 @@ func newWatch(files []string) (*Watch, error) {
 
 // Watch notices when files change. See NewWatch.
 type Watch struct {
-	notify *fsnotify.Watcher
-	files  []string
-	sums   Contents
-	news   bool // something changed before Run
+	notify   *fsnotify.Watcher
+	files    []string
+	patterns []string // of files that the configuration includes
+	matches  []string // the files that the patterns stood for at the last look
+	sums     Contents
+	news     bool // something changed before Run
 }
 
 // Close ends a watch for which Run was not called.
@@ -116,7 +136,7 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 // follow watches every folder whose change can change one of the files.
 func (w *Watch) follow() error {
 	var first error
-	for _, f := range w.files {
+	for _, f := range slices.Concat(w.files, w.places()) {
 		for _, folder := range folders(f) {
 			// Adding a folder again has no effect, unless its name belongs to another
 			// folder now.
@@ -128,8 +148,32 @@ func (w *Watch) follow() error {
 	return first
 }
 
-// look reports whether the content of a file has changed since the last look.
-func (w *Watch) look() (news bool) { return w.sums.update(w.files) }
+// places returns a path in each folder where a file may appear that the configuration
+// includes.
+func (w *Watch) places() (all []string) {
+	for _, pattern := range w.patterns {
+		if info, err := os.Stat(pattern); err == nil && info.IsDir() {
+			pattern = filepath.Join(pattern, "any")
+		}
+		if _, err := os.Stat(filepath.Dir(pattern)); err == nil { // the folder itself may be a pattern
+			all = append(all, pattern)
+		}
+	}
+	return all
+}
+
+// look reports whether the content of a file has changed since the last look, or the files that
+// the configuration includes are others.
+func (w *Watch) look() (news bool) {
+	var matches []string
+	for _, pattern := range w.patterns {
+		found, _ := includedFiles(pattern) // the reload reports the error
+		matches = append(matches, found...)
+	}
+	news = !slices.Equal(matches, w.matches)
+	w.matches = matches
+	return w.sums.update(w.files) || news
+}
 
 // Contents has a checksum of each file, taken when the file was last read.
 type Contents map[string][sha256.Size]byte

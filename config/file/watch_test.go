@@ -32,7 +32,7 @@ func must(t *testing.T, err error) {
 // change.
 func watching(t *testing.T, files ...string) (wait func(of string)) {
 	t.Helper()
-	w, err := newWatch(files)
+	w, err := newWatch(files, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	news, ended := make(chan struct{}, 100), make(chan struct{})
@@ -117,7 +117,7 @@ func TestWatchLinkedFolders(t *testing.T) {
 func TestWatchLooksAtContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	put(t, file, "1")
-	w, err := newWatch([]string{file})
+	w, err := newWatch([]string{file}, nil)
 	must(t, err)
 	defer w.Close()
 	f := func(what string, want bool) {

@@ -15,6 +15,7 @@ import (
 // A reader makes a document of a text in YAML, and collects the errors.
 type reader struct {
 	file string
+	main *reader // of the file that includes this one; nil: this is the main file
 	env  func(string) (string, bool)
 	errs config.Errors
 
@@ -23,18 +24,66 @@ type reader struct {
 	hidden, broken map[*yaml.Node]bool
 	// trees has the values that aliases refer to.
 	trees map[*yaml.Node]*config.Tree
+
+	// A large file has many values, so memory for them is allocated for many at once.
+	free  []config.Tree
+	parts []*config.Tree
+}
+
+// newTree returns a Tree without content that n stands for.
+func (r *reader) newTree(n *yaml.Node) *config.Tree {
+	if len(r.free) == 0 {
+		r.free = make([]config.Tree, atOnce)
+	}
+	t := &r.free[0]
+	r.free = r.free[1:]
+	t.File, t.Line, t.Column = r.source(), n.Line, n.Column
+	return t
+}
+
+// newParts returns a list of n nil pointers.
+func (r *reader) newParts(n int) []*config.Tree {
+	if n > atOnce/4 {
+		return make([]*config.Tree, n)
+	}
+	if n > len(r.parts) {
+		r.parts = make([]*config.Tree, atOnce)
+	}
+	all := r.parts[:n:n]
+	r.parts = r.parts[n:]
+	return all
+}
+
+// atOnce is the number of values for which memory is allocated at once.
+const atOnce = 64
+
+func newReader(name string, env func(string) (string, bool)) *reader {
+	return &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
 }
 
 // Read makes a document of the YAML in data, and replaces the variables of the environment.
 // Errors contain name as the name of the file. The error is a config.Errors, and means that
-// data is not YAML; errors of single values are in the document.
+// data is not YAML; errors of single values, and of files that data includes, are in the
+// document.
 func Read(name string, data []byte, env func(string) (string, bool)) (config.Document, error) {
-	r := &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
+	r := newReader(name, env)
 	root := r.document(data)
 	if root == nil {
 		return config.Document{}, r.errs.Sorted()
 	}
-	return config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}, nil
+	doc := config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}
+	i := includer{reader: r, doc: &doc, left: maxFile - len(data)}
+	i.include()
+	doc.Errors = r.errs
+	return doc, nil
+}
+
+// source is the file of the values, for config.Tree.
+func (r *reader) source() string {
+	if r.main == nil {
+		return ""
+	}
+	return r.file
 }
 
 func (r *reader) at(n *yaml.Node) config.Position {
@@ -59,6 +108,8 @@ func (r *reader) document(data []byte) *config.Tree {
 	dec := yaml.NewDecoder(paced{bytes.NewReader(data)})
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
+	case (err == io.EOF || err == nil && isNull(doc.Content[0])) && r.main != nil:
+		return &config.Tree{Shape: config.ShapeMapping, File: r.file, Line: 1, Column: 1} // everything in it is a comment
 	case err == io.EOF || err == nil && isNull(doc.Content[0]):
 		r.errorAt(config.Position{File: r.file, Line: 1, Column: 1}, "%s", noSettings)
 		return nil
@@ -90,20 +141,22 @@ func (r *reader) tree(n *yaml.Node) *config.Tree {
 	case yaml.AliasNode:
 		return r.tree(n.Alias)
 	case yaml.ScalarNode:
-		t := &config.Tree{Text: n.Value, Line: n.Line, Column: n.Column, Hidden: r.hidden[n], Broken: r.broken[n]}
+		t := r.newTree(n)
+		t.Text, t.Hidden, t.Broken = n.Value, r.hidden[n], r.broken[n]
 		t.Shape, t.Other = shapeOf(n.Tag)
 		return t
 	}
 	if t := r.trees[n]; t != nil {
 		return t
 	}
-	t := &config.Tree{Shape: config.ShapeMapping, Line: n.Line, Column: n.Column, Parts: make([]*config.Tree, len(n.Content))}
+	t := r.newTree(n)
+	t.Shape, t.Parts = config.ShapeMapping, r.newParts(len(n.Content))
 	if n.Kind == yaml.SequenceNode {
 		t.Shape = config.ShapeList
 	}
 	for i, part := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			t.Parts[i] = keyTree(part)
+			t.Parts[i] = r.keyTree(part)
 		} else {
 			t.Parts[i] = r.tree(part)
 		}
@@ -115,8 +168,9 @@ func (r *reader) tree(n *yaml.Node) *config.Tree {
 }
 
 // keyTree converts a key of a mapping. Any scalar is a valid key.
-func keyTree(n *yaml.Node) *config.Tree {
-	t := &config.Tree{Shape: config.ShapeText, Text: n.Value, Line: n.Line, Column: n.Column}
+func (r *reader) keyTree(n *yaml.Node) *config.Tree {
+	t := r.newTree(n)
+	t.Shape, t.Text = config.ShapeText, n.Value
 	switch {
 	case n.Tag == "!!merge":
 		t.Refused = "merge keys (<<) are not supported; repeat the keys, or use an alias for the whole value"

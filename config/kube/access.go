@@ -2,11 +2,9 @@ package kube
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -21,26 +19,6 @@ func sameUnsupported(a, b metav1.Object) bool {
 	guardsA, othersA := annotation.Unsupported(a)
 	guardsB, othersB := annotation.Unsupported(b)
 	return slices.Equal(guardsA, guardsB) && slices.Equal(othersA, othersB)
-}
-
-// annotationCanary is an annotation of ingress-nginx: the Ingress gets a share of another one's requests.
-const annotationCanary = annotation.Nginx + "canary"
-
-// isCanary reports whether the Ingress is a canary. Without this check weir would treat
-// it as an ordinary Ingress, and it would get all requests if it were the older.
-func isCanary(i *networkingv1.Ingress) bool {
-	is, err := strconv.ParseBool(strings.TrimSpace(i.Annotations[annotationCanary]))
-	return err == nil && is
-}
-
-// leaveOut reports whether weir ignores the Ingress although weir serves its class.
-func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
-	if !isCanary(i) {
-		return false
-	}
-	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), event.ReasonCanary,
-		"The annotation %s makes this Ingress a canary. weir does not support canaries yet and ignores this Ingress, so the main Ingress gets all requests.", annotationCanary)
-	return true
 }
 
 // tellUnsupported reports the unsupported annotations of an object. If there are guards, the

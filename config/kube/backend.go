@@ -17,11 +17,14 @@ import (
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
+// ownPrefix is the prefix of the annotations of weir's own.
+const ownPrefix = "weirproxy.github.io/"
+
 // The annotations of weir's own, on Services.
 const (
-	AnnotationPreferLocal  = "weirproxy.github.io/prefer-local"
-	AnnotationRequireLocal = "weirproxy.github.io/require-local"
-	AnnotationRampUp       = "weirproxy.github.io/ramp-up"
+	AnnotationPreferLocal  = ownPrefix + "prefer-local"
+	AnnotationRequireLocal = ownPrefix + "require-local"
+	AnnotationRampUp       = ownPrefix + "ramp-up"
 )
 
 // defaultRampUp is the default duration of slow start: most applications have

@@ -119,6 +119,7 @@ func (v *conversion) uncoverOn(listener, host, above string, hidden map[hostOn][
 		}
 		r := *found.Route
 		paths := slices.DeleteFunc(slices.Clone(pathsOf(&r)), func(p config.Path) bool {
+			p.Among = false // it depends on the host
 			m := claim.Match{Host: host, Path: p}
 			return v.decision.Winners[m] != nil || v.shut[m]
 		})

@@ -19,7 +19,7 @@ func (v *conversion) ours() (all []*networkingv1.Ingress) {
 	v.aboutClasses()
 	namespaces := v.namespaces()
 	for _, i := range v.o.Ingresses {
-		if namespaces(i.Namespace) && v.isOurs(i) && !v.leaveOut(i) {
+		if namespaces(i.Namespace) && v.isOurs(i) {
 			all = append(all, i)
 		}
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // good is a valid application that is older than all other objects. Other objects must
@@ -101,13 +103,13 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	exclusive(t, file, got)
 
 	for _, r := range want.Routes {
-		if !slices.ContainsFunc(got.Routes, func(o *config.Route) bool { return reflect.DeepEqual(o, r) }) {
+		if !slices.ContainsFunc(got.Routes, func(o *config.Route) bool { return reflect.DeepEqual(inPlace(o), inPlace(r)) }) {
 			t.Errorf("the route\n%s is gone; there is\n%s", showRoute(r), show(got, &all))
 		}
 	}
 	for _, r := range got.Routes { // a solver may uncover a new route, whose host then belongs to the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
-		if mine && !slices.ContainsFunc(want.Routes, func(o *config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
+		if mine && !slices.ContainsFunc(want.Routes, func(o *config.Route) bool { return reflect.DeepEqual(inPlace(o), inPlace(r)) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
 		}
 	}
@@ -185,14 +187,15 @@ func closing(t *testing.T, m *Manifests, text string) {
 	strangers := slices.DeleteFunc(slices.Clone(m.Ingresses), func(o *networkingv1.Ingress) bool { return o.Namespace == "good" })
 	with.Ingresses = append(slices.Clone(strangers), alone.Ingresses...)
 	without.Ingresses = slices.Clone(alone.Ingresses)
+	patterns := patternsOf(with.Ingresses)
 	for _, o := range strangers {
 		o = o.DeepCopy()
-		patterns := asksForPatterns(o)
-		for _, rule := range o.Spec.Rules {
-			if rule.HTTP != nil {
+		for n := range o.Spec.Rules {
+			if rule := &o.Spec.Rules[n]; rule.HTTP != nil {
+				host, _ := config.ParseHost(rule.Host)
 				rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool {
-					_, err := pathOf(&p, patterns)
-					return err != nil
+					path, beginnings, err := pathOf(&p, patterns.of[hostIn{o.Namespace, host}])
+					return err != nil || path.Expression && patterns.taken(o, host, p.Path, beginnings) != nil
 				})
 			}
 		}
@@ -241,6 +244,10 @@ func winner(routes []*config.Route, listener, host, path string) (name string) {
 
 // has returns true if a route with p matches the path.
 func has(p config.Path, path string) bool {
+	if p.Expression {
+		re, _, err := expression.Compile(p.Value, expression.StartFolded)
+		return err == nil && re.Match(message.Leveled([]byte(path)))
+	}
 	within := func(path, value string) bool {
 		rest, ok := strings.CutPrefix(path, value)
 		return ok && (rest == "" || !p.Exact && (p.Begins || strings.HasSuffix(value, "/") || rest[0] == '/'))
@@ -283,7 +290,18 @@ func goesBefore(a, b config.Path) bool {
 		}
 		return n
 	}
-	return cmp.Or(len(a.Value)-len(b.Value), rank(a)-rank(b)) > 0
+	class := func(p config.Path) int {
+		switch {
+		case p.Expression:
+			return 1
+		case !p.Exact && p.Value == "/":
+			return 0
+		case p.Among:
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(class(a)-class(b), len(a.Value)-len(b.Value), rank(a)-rank(b), strings.Compare(a.Value, b.Value)) > 0
 }
 
 // certain checks that the good application has a certificate even if it is the youngest.
@@ -457,7 +475,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotation.Nginx+"canary", annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"use-regex", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {
@@ -571,4 +589,14 @@ func (d *dice) manifests(t *testing.T) *Manifests {
 	}
 	m.ConfigMaps = append(m.ConfigMaps, o)
 	return m
+}
+
+// inPlace is a route, whatever the place of its paths is beside the expressions of others.
+func inPlace(r *config.Route) *config.Route {
+	one := *r
+	one.Paths = slices.Clone(r.Paths)
+	for n := range one.Paths {
+		one.Paths[n].Among = false
+	}
+	return &one
 }

@@ -29,35 +29,35 @@ func (f *httpFilters) apply(all []gatewayv1.HTTPRouteFilter) error {
 		}
 	}
 	if f.route.Redirect != nil && f.route.Rewrite != nil {
-		return errors.New("the filters RequestRedirect and URLRewrite exclude each other.")
+		return errors.New("the filters RequestRedirect and URLRewrite exclude each other")
 	}
 	return nil
 }
 
-var errEmptyFilter = errors.New("is empty.")
+var errEmptyFilter = errors.New("is empty")
 
 func (f *httpFilters) applyOne(one *gatewayv1.HTTPRouteFilter) (err error) {
 	switch one.Type {
 	case gatewayv1.HTTPRouteFilterRequestHeaderModifier:
-		f.route.Request, err = headerEdits(f.route.Request, one.RequestHeaderModifier, config.CheckRequestHeader)
+		f.route.Request, err = headerModifier(f.route.Request, one.RequestHeaderModifier, config.CheckRequestHeader)
 	case gatewayv1.HTTPRouteFilterResponseHeaderModifier:
-		f.route.Response, err = headerEdits(f.route.Response, one.ResponseHeaderModifier, config.CheckResponseHeader)
+		f.route.Response, err = headerModifier(f.route.Response, one.ResponseHeaderModifier, config.CheckResponseHeader)
 	case gatewayv1.HTTPRouteFilterRequestRedirect:
-		f.route.Redirect, err = redirectOf(one.RequestRedirect)
+		f.route.Redirect, err = requestRedirect(one.RequestRedirect)
 	case gatewayv1.HTTPRouteFilterURLRewrite:
-		f.route.Rewrite, err = rewriteOf(one.URLRewrite)
+		f.route.Rewrite, err = urlRewrite(one.URLRewrite)
 	case gatewayv1.HTTPRouteFilterRequestMirror:
 		return f.mirror(one.RequestMirror)
 	case gatewayv1.HTTPRouteFilterCORS:
-		f.route.CORS, err = corsOf(one.CORS)
+		f.route.CORS, err = corsFilter(one.CORS)
 	default:
-		return errors.New("is not supported by weir.")
+		return errors.New("is not supported by weir")
 	}
 	return err
 }
 
-// headerEdits adds a filter to changes of HTTP headers.
-func headerEdits(to *config.HeaderEdits, from *gatewayv1.HTTPHeaderFilter, check func(string) error) (*config.HeaderEdits, error) {
+// headerModifier adds a filter to changes of HTTP headers.
+func headerModifier(to *config.HeaderEdits, from *gatewayv1.HTTPHeaderFilter, check func(string) error) (*config.HeaderEdits, error) {
 	if from == nil {
 		return nil, errEmptyFilter
 	}
@@ -66,7 +66,7 @@ func headerEdits(to *config.HeaderEdits, from *gatewayv1.HTTPHeaderFilter, check
 	}
 	for _, name := range from.Remove {
 		if err := check(name); err != nil {
-			return nil, fmt.Errorf("has the header %q, which %w.", name, err)
+			return nil, fmt.Errorf("has the header %q, which %w", name, err)
 		}
 		to.Remove = append(to.Remove, name)
 	}
@@ -81,7 +81,7 @@ func headerEdits(to *config.HeaderEdits, from *gatewayv1.HTTPHeaderFilter, check
 				err = config.CheckHeaderValue(h.Value)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("has the header %q, which %w.", h.Name, err)
+				return nil, fmt.Errorf("has the header %q, which %w", h.Name, err)
 			}
 			*l.to = append(*l.to, config.HeaderValue{Name: string(h.Name), Value: config.LiteralTemplate(h.Value)})
 		}
@@ -89,8 +89,8 @@ func headerEdits(to *config.HeaderEdits, from *gatewayv1.HTTPHeaderFilter, check
 	return to, nil
 }
 
-// redirectOf converts a redirect. bind sets the port of the listener.
-func redirectOf(from *gatewayv1.HTTPRequestRedirectFilter) (*config.Redirect, error) {
+// requestRedirect converts a redirect. bind sets the port of the listener.
+func requestRedirect(from *gatewayv1.HTTPRequestRedirectFilter) (*config.Redirect, error) {
 	if from == nil {
 		return nil, errEmptyFilter
 	}
@@ -98,7 +98,7 @@ func redirectOf(from *gatewayv1.HTTPRequestRedirectFilter) (*config.Redirect, er
 	if from.Scheme != nil {
 		d.Scheme = strings.ToLower(*from.Scheme)
 		if d.Scheme != "http" && d.Scheme != "https" {
-			return nil, fmt.Errorf("has the scheme %q; write http or https.", *from.Scheme)
+			return nil, fmt.Errorf("has the scheme %q; write http or https", *from.Scheme)
 		}
 	}
 	if from.Hostname != nil {
@@ -113,15 +113,15 @@ func redirectOf(from *gatewayv1.HTTPRequestRedirectFilter) (*config.Redirect, er
 	switch d.Status {
 	case 301, 302, 303, 307, 308:
 	default:
-		return nil, fmt.Errorf("has the status %d, which is none of a redirect.", d.Status)
+		return nil, fmt.Errorf("has the status %d, which is none of a redirect", d.Status)
 	}
 	var err error
-	d.Prefix, d.Path, err = newPathOf(from.Path)
+	d.Prefix, d.Path, err = pathModifier(from.Path)
 	return d, err
 }
 
-// rewriteOf converts a rewrite of the URL.
-func rewriteOf(from *gatewayv1.HTTPURLRewriteFilter) (*config.Rewrite, error) {
+// urlRewrite converts a rewrite of the URL.
+func urlRewrite(from *gatewayv1.HTTPURLRewriteFilter) (*config.Rewrite, error) {
 	if from == nil {
 		return nil, errEmptyFilter
 	}
@@ -130,12 +130,12 @@ func rewriteOf(from *gatewayv1.HTTPURLRewriteFilter) (*config.Rewrite, error) {
 		w.Host = string(*from.Hostname)
 	}
 	var err error
-	w.Prefix, w.Path, err = newPathOf(from.Path)
+	w.Prefix, w.Path, err = pathModifier(from.Path)
 	return w, err
 }
 
-// newPathOf converts what replaces a path, or its prefix.
-func newPathOf(m *gatewayv1.HTTPPathModifier) (prefix string, path config.Template, err error) {
+// pathModifier converts what replaces a path, or its prefix.
+func pathModifier(m *gatewayv1.HTTPPathModifier) (prefix string, path config.Template, err error) {
 	switch {
 	case m == nil:
 		return "", "", nil
@@ -144,10 +144,10 @@ func newPathOf(m *gatewayv1.HTTPPathModifier) (prefix string, path config.Templa
 	case m.Type == gatewayv1.PrefixMatchHTTPPathModifier && m.ReplacePrefixMatch != nil:
 		prefix, err = config.NewPrefix(cmp.Or(*m.ReplacePrefixMatch, "/"))
 	default:
-		return "", "", fmt.Errorf("has a path of the type %s, which weir does not know.", m.Type)
+		return "", "", fmt.Errorf("has a path of the type %s, which weir does not know", m.Type)
 	}
 	if err != nil {
-		err = fmt.Errorf("has a new path that %w.", err)
+		err = fmt.Errorf("has a new path that %w", err)
 	}
 	return prefix, path, err
 }
@@ -173,7 +173,7 @@ func (f *httpFilters) mirror(from *gatewayv1.HTTPRequestMirrorFilter) error {
 		}
 		m.Percent, m.Of = int(from.Fraction.Numerator), int(of)
 		if m.Of <= 0 || m.Percent < 0 || m.Percent > m.Of {
-			return fmt.Errorf("has the fraction %d/%d, which is not between 0 and 1.", m.Percent, m.Of)
+			return fmt.Errorf("has the fraction %d/%d, which is not between 0 and 1", m.Percent, m.Of)
 		}
 	}
 	if m.Percent > 0 {
@@ -186,8 +186,8 @@ func (f *httpFilters) mirror(from *gatewayv1.HTTPRequestMirrorFilter) error {
 // say it.
 const defaultMaxAge = 5 * time.Second
 
-// corsOf converts the CORS protocol. A star in an origin stands for any number of labels.
-func corsOf(from *gatewayv1.HTTPCORSFilter) (*config.CORS, error) {
+// corsFilter converts the CORS protocol. A star in an origin stands for any number of labels.
+func corsFilter(from *gatewayv1.HTTPCORSFilter) (*config.CORS, error) {
 	if from == nil {
 		return nil, errEmptyFilter
 	}
@@ -198,7 +198,7 @@ func corsOf(from *gatewayv1.HTTPCORSFilter) (*config.CORS, error) {
 	for _, o := range from.AllowOrigins {
 		parsed, err := config.ParseOrigin(strings.Replace(string(o), "://*.", "://**.", 1))
 		if err != nil {
-			return nil, fmt.Errorf("has the origin %q, which %w.", o, err)
+			return nil, fmt.Errorf("has the origin %q, which %w", o, err)
 		}
 		c.Origins = append(c.Origins, parsed)
 	}
@@ -217,26 +217,26 @@ func corsOf(from *gatewayv1.HTTPCORSFilter) (*config.CORS, error) {
 // tries sets the timeouts and the retries of a rule.
 func (f *httpFilters) tries(rule *gatewayv1.HTTPRouteRule) error {
 	if t := rule.Timeouts; t != nil {
-		request, err := duration(t.Request)
+		request, err := apiDuration(t.Request)
 		if err != nil {
-			return fmt.Errorf("timeouts.request is not a duration: %w.", err)
+			return fmt.Errorf("timeouts.request is not a duration: %w", err)
 		}
-		try, err := duration(t.BackendRequest)
+		try, err := apiDuration(t.BackendRequest)
 		if err != nil {
-			return fmt.Errorf("timeouts.backendRequest is not a duration: %w.", err)
+			return fmt.Errorf("timeouts.backendRequest is not a duration: %w", err)
 		}
 		if request != 0 || try != 0 {
 			f.route.Timeouts = &config.RouteTimeouts{Request: request, Try: try}
 		}
 	}
 	if rule.Retry != nil {
-		f.route.Retries = retriesOf(rule.Retry)
+		f.route.Retries = retryRule(rule.Retry)
 	}
 	return nil
 }
 
-// retriesOf converts retries. The number of attempts is that of retries in the Gateway API.
-func retriesOf(from *gatewayv1.HTTPRouteRetry) *config.RouteRetries {
+// retryRule converts retries. The number of attempts is that of retries in the Gateway API.
+func retryRule(from *gatewayv1.HTTPRouteRetry) *config.RouteRetries {
 	r := &config.RouteRetries{Attempts: 2, Unshared: true, When: []config.RetryCause{config.RetryConnect, config.RetryTimeout, config.RetryReset}}
 	if from.Attempts != nil {
 		r.Attempts = *from.Attempts + 1

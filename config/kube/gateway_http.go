@@ -58,7 +58,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 		m := &matches[n]
 		path, match, err := httpMatch(m)
 		if err != nil {
-			a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v", index, n, err)})
+			a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v.", index, n, err)})
 			continue
 		}
 		if last != nil && sameConditions(lastConditions, m) {
@@ -66,7 +66,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 			continue
 		}
 		one := *base
-		one.Paths, one.Match, one.Order = []config.Path{path}, match, order(a.Route, index*maxMatches+n)
+		one.Paths, one.Match, one.Order = []config.Path{path}, match, routeOrder(a.Route, index*maxMatches+n)
 		if last != nil {
 			c.bind(a, last, redirectToPort)
 		}
@@ -80,7 +80,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 
 // dropRule makes a rule answer with 500, because weir cannot do what it demands.
 func (c *gatewayConversion) dropRule(a *gateway.Attachment, r *config.Route, index int, err error) {
-	a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: %v", index, err)})
+	a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: %v.", index, err)})
 	*r = config.Route{Name: r.Name, Namespace: r.Namespace, TLS: r.TLS, Backend: c.missingBackend(a.Name.Namespace, false)}
 }
 
@@ -165,7 +165,7 @@ func addCondition(all []config.Condition, name, value string, kind config.Condit
 	}
 	if kind == config.ConditionLike {
 		if err := config.CheckWholeExpression(value); err != nil {
-			return all, fmt.Errorf("has an expression for %s that weir cannot use: %w.", name, err)
+			return all, fmt.Errorf("has an expression for %s that weir cannot use: %w", name, err)
 		}
 	}
 	return append(all, config.Condition{Name: name, Kind: kind, Value: value}), nil
@@ -194,18 +194,18 @@ func httpPath(m *gatewayv1.HTTPPathMatch) (config.Path, error) {
 		text = "(?:" + text + ")$"
 		return config.Path{Expression: true, Value: text}, pathError(text, config.CheckExpression(text))
 	}
-	return config.Path{}, fmt.Errorf("has the type %s, which weir does not know.", kind)
+	return config.Path{}, fmt.Errorf("has the type %s, which weir does not know", kind)
 }
 
 func pathError(text string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("has the path %q, which %w.", text, err)
+	return fmt.Errorf("has the path %q, which %w", text, err)
 }
 
-// duration reads a duration of the Gateway API. 0 switches a limit off.
-func duration(d *gatewayv1.Duration) (time.Duration, error) {
+// apiDuration reads a duration of the Gateway API. 0 switches a limit off.
+func apiDuration(d *gatewayv1.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil
 	}

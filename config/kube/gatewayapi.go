@@ -47,10 +47,9 @@ type gatewayPart struct {
 
 // gatewayConverter remembers what the conversion of Gateways needs again.
 type gatewayConverter struct {
-	known   gateway.Known
-	parts   map[config.ObjectName]*part
-	classes []gateway.ClassStatus
-	status  *gateway.Status // of classes
+	known  gateway.Known
+	parts  map[config.ObjectName]*part
+	status *gateway.Status // of classes
 }
 
 // changeGateways converts the Gateways that are new or have other inputs.
@@ -290,8 +289,8 @@ func (c *gatewayConversion) bind(a *gateway.Attachment, r *config.Route, special
 	}
 }
 
-// order is the place of a match among equal ones of other routes.
-func order(r *gateway.Route, index int) *config.RouteOrder {
+// routeOrder is the place of a match among equal ones of other routes.
+func routeOrder(r *gateway.Route, index int) *config.RouteOrder {
 	return &config.RouteOrder{Created: r.Meta.CreationTimestamp.Unix(), Object: r.Name.String(), Index: index}
 }
 

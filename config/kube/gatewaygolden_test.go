@@ -178,7 +178,7 @@ func showGateways(r *Routing) string {
 			what += " missing"
 		}
 		if backend.UsesTLS() {
-			what += fmt.Sprintf(" TLS %+v", backend.TLS)
+			what += " TLS " + setFields(reflect.ValueOf(backend.TLS))
 		}
 		line("backend %s: %s", backend.Name, what)
 	}
@@ -218,10 +218,31 @@ func showGatewayRoute(r *config.Route) string {
 	v := reflect.ValueOf(one)
 	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries"} {
 		if f := v.FieldByName(name); !f.IsZero() {
-			more = append(more, fmt.Sprintf("%s %+v", name, reflect.Indirect(f).Interface()))
+			more = append(more, name+" "+setFields(f))
 		}
 	}
 	return strings.TrimSpace(fmt.Sprintf("route %s: %s -> %s %s", r.Name, where, strings.TrimSpace(to), strings.Join(more, " ")))
+}
+
+// setFields writes the fields of a value that are set.
+func setFields(v reflect.Value) string {
+	v = reflect.Indirect(v)
+	var parts []string
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); !f.IsZero() {
+				parts = append(parts, v.Type().Field(i).Name+": "+setFields(f))
+			}
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case reflect.Slice:
+		for i := range v.Len() {
+			parts = append(parts, setFields(v.Index(i)))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
 }
 
 func showStatus(line func(string, ...any), s *gateway.Status) {

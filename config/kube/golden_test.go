@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
@@ -103,7 +104,37 @@ func convert(t *testing.T, in string) string {
 	if again := c.Convert(&reversed); !reflect.DeepEqual(again, r) {
 		t.Errorf("in another order the objects become\n%+v\nnot\n%+v", again, r)
 	}
-	return show(r, m)
+	shown := show(r, m)
+	slimmed := slimOf(t, m)
+	if again := c.Convert(&slimmed.Objects); !reflect.DeepEqual(again, r) || show(again, slimmed) != shown {
+		t.Errorf("slim objects become\n%+v\nnot\n%+v", again, r)
+	}
+	return shown
+}
+
+// slimOf returns slim copies of the objects.
+func slimOf(t *testing.T, m *Manifests) *Manifests {
+	t.Helper()
+	s := *m
+	s.Classes, s.Ingresses, s.Services, s.Secrets = slimAll(t, m.Classes), slimAll(t, m.Ingresses), slimAll(t, m.Services), slimAll(t, m.Secrets)
+	s.Namespaces, s.Slices = slimAll(t, m.Namespaces), slimAll(t, m.Slices)
+	if m.TCP != nil {
+		s.TCP = slimAll(t, []*corev1.ConfigMap{m.TCP})[0]
+	}
+	return &s
+}
+
+func slimAll[T runtime.Object](t *testing.T, all []T) []T {
+	t.Helper()
+	s := make([]T, 0, len(all))
+	for _, o := range all {
+		one, err := slim(o.DeepCopyObject())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = append(s, one.(T))
+	}
+	return s
 }
 
 func mustParse(t testing.TB, text string) *config.Config {
@@ -187,6 +218,7 @@ func show(r *Routing, m *Manifests) string {
 	for i := range r.Backends {
 		showBackend(line, r.Backends[i], m)
 	}
+	showAuth(line, r)
 	if r.Default != nil {
 		line("default certificate %s: %s", r.Default.Pair.Name, strings.Join(r.Default.Pair.Hosts, " "))
 	}
@@ -218,8 +250,17 @@ func showRoute(r *config.Route) string {
 		}
 	}
 	to := r.Backend
+	for _, b := range r.Backends {
+		to += fmt.Sprintf("%s:%d ", b.Name, b.Weight)
+	}
+	if r.Canary != nil {
+		to += fmt.Sprintf("canary %+v", *r.Canary)
+	}
 	if r.Redirect != nil {
 		to = fmt.Sprintf("https (%d, port %d)", r.Redirect.Status, r.Redirect.Port)
+		if d := r.Redirect; d.Moves() {
+			to = fmt.Sprintf("redirect to %s%s%s (%d)", d.To, d.Host, d.Path, d.Status)
+		}
 		if r.Backend != "" {
 			to += ", or " + r.Backend
 		}
@@ -227,9 +268,13 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if w := r.Rewrite; w != nil {
+		to += fmt.Sprintf(" path %s", w.Path)
+	}
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)
 	}
+	to += showGuards(r)
 	if r.Clients != nil {
 		to += fmt.Sprintf(" clients %v not %v", r.Clients.Allow, r.Clients.Deny)
 	}
@@ -336,7 +381,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	policies := map[hostOn]string{}
 	claimed := map[matchOn]string{}
 	for _, route := range merged.Routes {
-		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
+		if route.FirstBackend() == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
 		checkObject(t, file, route)
@@ -344,7 +389,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)
 			}
-			tcp := backends[route.Backend] == config.ProtocolTCP
+			tcp := backends[route.FirstBackend()] == config.ProtocolTCP
 			raw := protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough
 			if !route.OnlyRedirects() && (raw && !tcp || tcp && !raw && protocols[l] != config.ProtocolTLS) {
 				t.Errorf("route %s on %s leads to backend %s, which speaks %q", route.Name, l, route.Backend, backends[route.Backend])

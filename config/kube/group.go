@@ -6,6 +6,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 )
 
@@ -25,7 +26,7 @@ type traits struct {
 }
 
 func traitsOf(o *networkingv1.Ingress) *traits {
-	t, patterns := &traits{}, asksForPatterns(o)
+	t, follows := &traits{}, isCanary(o)
 	add := func(host string) {
 		if !slices.Contains(t.hosts, host) {
 			t.hosts = append(t.hosts, host)
@@ -45,11 +46,24 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 			known[host] = true
 			t.hosts = append(t.hosts, host)
 		}
-		if rule.HTTP != nil {
+		if rule.HTTP != nil && !follows {
 			t.special = t.special || slices.ContainsFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool {
-				path, err := pathOf(&p, patterns)
-				return err != nil || claim.IsChallenge(path)
+				// Whether it is a regular expression also depends on other Ingresses.
+				path, err := textOf(&p)
+				_, errPattern := annotation.CompilePattern(p.Path)
+				return err != nil || errPattern != nil || claim.IsChallenge(path)
 			})
+		}
+	}
+	if follows {
+		if len(o.Spec.Rules) == 0 {
+			add("")
+		}
+		return t
+	}
+	if wantsTwins(o) {
+		for host := range ruleHosts(o) {
+			add(twin(host))
 		}
 	}
 	if len(o.Spec.Rules) == 0 && o.Spec.DefaultBackend != nil {

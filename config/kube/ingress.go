@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -21,7 +22,6 @@ type ingress struct {
 	*networkingv1.Ingress
 	owner    *claim.Owner
 	route    string  // the prefix of the names of its routes: namespace/ingress/
-	patterns bool    // ingress-nginx treats its paths as regular expressions
 	protocol *string // the value of AnnotationProtocol; nil: it has none
 }
 
@@ -31,7 +31,8 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
-	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/", patterns: asksForPatterns(o)}
+	v.readGuards(owner)
+	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/"}
 	if _, given := o.Annotations[AnnotationProtocol]; given {
 		i.protocol = new(o.Annotations[AnnotationProtocol])
 	}
@@ -40,6 +41,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	slices.SortStableFunc(owner.Claims, func(a, b *claim.Claim) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(len(b.Written), len(a.Written)))
 	})
+	v.readMoves(i)
 	v.readDefault(i)
 	return owner
 }
@@ -85,14 +87,20 @@ func (v *conversion) on(o *claim.Owner, reason event.Reason, format string, args
 func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTTPIngressPath) {
 	for n := range paths {
 		p := &paths[n]
-		path, err := pathOf(p, i.patterns)
+		path, beginnings, err := pathOf(p, v.patterns.of[hostIn{i.Namespace, host}])
+		if err == nil && path.Expression {
+			if older := v.patterns.taken(i.Ingress, host, p.Path, beginnings); older != nil {
+				err = pattern{fmt.Sprintf("is a regular expression that would take the requests of the older Ingress %s/%s of another namespace; begin it with a longer path of its own", older.Namespace, older.Name)}
+			}
+		}
 		if err != nil {
 			v.refusePath(i, host, p, err)
 			continue
 		}
 		c := v.claim(i, host, separated(path), path, &p.Backend)
-		c.Written = p.Path
-		c.Loose = (i.patterns || typeOf(p) == networkingv1.PathTypeImplementationSpecific) && !strings.HasSuffix(p.Path, "/")
+		c.Written, c.Type, c.Beginnings = p.Path, string(typeOf(p)), beginnings
+		c.Among = c.Among && !v.patterns.goesBefore(i.Ingress, host, p.Path)
+		c.Loose = !path.Expression && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/")
 	}
 }
 
@@ -114,6 +122,7 @@ func (v *conversion) readDefault(i *ingress) {
 // claim adds a claim to the Ingress. suffix ends the name of its route.
 func (v *conversion) claim(i *ingress, host, suffix string, path config.Path, b *networkingv1.IngressBackend) *claim.Claim {
 	c := &claim.Claim{Match: claim.Match{Host: host, Path: path}, Owner: i.owner, Route: i.route + cmp.Or(host, "*") + suffix, Backend: v.destination(i, b)}
+	c.Among = v.patterns.any[host] && !path.Expression && path != everyPath && !claim.IsChallenge(path)
 	i.owner.Claims = append(i.owner.Claims, c)
 	return c
 }
@@ -132,7 +141,7 @@ func (v *conversion) destination(i *ingress, b *networkingv1.IngressBackend) cla
 
 // separated is the path in names of routes.
 func separated(p config.Path) string {
-	if p.Exact {
+	if p.Exact || p.Expression {
 		return "/" + p.String()
 	}
 	return p.String()

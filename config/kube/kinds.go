@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -10,7 +9,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -196,34 +194,6 @@ func nameOf(o any) config.ObjectName {
 	return config.ObjectName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// slim removes large fields that weir does not use, to save memory.
-func slim(o any) (any, error) {
-	if m, err := meta.Accessor(o); err == nil {
-		m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
-	}
-	switch o := o.(type) {
-	case *corev1.Secret:
-		maps.DeleteFunc(o.Data, func(key string, _ []byte) bool { return key != corev1.TLSCertKey && key != corev1.TLSPrivateKeyKey })
-	case *corev1.Node:
-		o.Status = corev1.NodeStatus{}
-		o.Annotations = nil
-	}
-	return o, nil
-}
-
-// whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.
-func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
-	if _, ok := o.(*networkingv1.Ingress); !ok {
-		return nil
-	}
-	for _, m := range all {
-		if m.Subresource == "status" {
-			kept = append(kept, metav1.ManagedFieldsEntry{Manager: m.Manager, Subresource: m.Subresource})
-		}
-	}
-	return kept
-}
-
 // handler records the changes that matter.
 func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -273,7 +243,7 @@ func (s *Source) alike(old, now any) bool {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			asksForPatterns(a) == asksForPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&

@@ -11,7 +11,7 @@
 //
 // Each file of this package is about one kind of object. Ingresses become claims
 // (ingress.go), about which the package claim decides. Granted claims become Routes
-// (route.go). Annotations for route features belong in ingress.go. The Gateway API will
+// (route.go). Each family of annotations has a file in the package annotation. The Gateway API will
 // have files of its own, which make claims as well.
 package kube
 
@@ -53,11 +53,15 @@ type Routing struct {
 	Routes         []*config.Route
 	Backends       []*Backend
 	Certificates   []config.Certificate // each for its hosts
+	Auth           []config.Auth        // entries of auth that routes name, besides those of the file
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []event.Event
 	Gateways       *GatewayRouting // nil: weir serves no Gateways
+
+	allAuth []config.Auth // those of authOf, and Auth; the same slice as long as nothing changes
+	authOf  *config.Config
 }
 
 // Backend is a backend, and the Service of its endpoints.
@@ -72,6 +76,8 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	all = v.leaveCanariesOut(all)
+	v.patterns, v.twins = patternsOf(all), twinsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -82,6 +88,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 		v.route(c)
 	}
 	v.decision.TellRefusals()
+	v.tellCanaries()
 }
 
 // conversion is the state of one Convert: of a group of Ingresses, or of what all groups
@@ -105,6 +112,11 @@ type conversion struct {
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
+	patterns *patternHosts                        // hosts with regular expressions
+	canaries map[canaryAt][]*canary               // the oldest first
+	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far
@@ -120,7 +132,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
@@ -187,6 +199,9 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
 	c.Routes = joined(file.Routes, r.Routes)
+	if c.Auth = r.allAuth; r.authOf != file {
+		c.Auth = joined(file.Auth, r.Auth)
+	}
 	c.Certificates = joined(file.Certificates, r.Certificates)
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)

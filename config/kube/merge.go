@@ -60,7 +60,8 @@ type part struct {
 	names    []config.ObjectName // of the Ingresses
 	routes   []*config.Route
 	backends []*Backend
-	uses     [][]useOrder // of the Users of each backend
+	uses     [][]useOrder   // of the Users of each backend
+	auth     []*config.Auth // that its routes name
 	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used
 	events   event.Set
@@ -268,6 +269,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 			p.names = append(p.names, o.Name)
 		}
 	}
+	p.names = append(p.names, g.canaryNames()...)
 	slices.SortFunc(p.names, compareNames)
 	p.services, p.secrets = listed(g.looked.services), listed(g.looked.secrets)
 	return p
@@ -278,12 +280,18 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
+	g.auth = map[*claim.Owner]*config.Auth{}
+	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
 
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
 	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, events: v.events}
+	for _, a := range v.auth {
+		p.auth = append(p.auth, a)
+	}
+	slices.SortFunc(p.auth, compareAuth)
 	slices.SortStableFunc(p.routes, func(a, b *config.Route) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(v.backends)) {
 		p.backends, p.uses = append(p.backends, v.backends[name]), append(p.uses, v.uses[name])
@@ -388,10 +396,37 @@ func (n *next) join(v *conversion) *Routing {
 	}
 	r.Events = n.joinEvents()
 	r.Gateways = n.joinGateways()
+	n.joinAuth(v, &r)
 	v.out = r
 	n.serve(v)
 	r = v.out
 	return &r
+}
+
+func compareAuth(a, b *config.Auth) int { return strings.Compare(a.Name, b.Name) }
+
+// joinAuth joins the entries of auth, or takes those of the last Routing again.
+func (n *next) joinAuth(v *conversion, r *Routing) {
+	if before := n.before.routing; before != nil && before.authOf == v.file && reflect.DeepEqual(authOf(maps.Keys(n.dropped)), authOf(slices.Values(n.added))) {
+		r.Auth, r.allAuth, r.authOf = before.Auth, before.allAuth, before.authOf
+		return
+	}
+	all := authOf(maps.Keys(n.parts))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r.Auth = append(r.Auth, *all[name])
+	}
+	r.allAuth, r.authOf = joined(v.file.Auth, r.Auth), v.file
+}
+
+// authOf joins the entries of auth of parts, by their names.
+func authOf(parts func(yield func(*part) bool)) map[string]*config.Auth {
+	all := map[string]*config.Auth{}
+	for p := range parts {
+		for _, a := range p.auth {
+			all[a.Name] = a
+		}
+	}
+	return all
 }
 
 func (n *next) joinRoutes() []*config.Route {
@@ -546,7 +581,7 @@ func (n *next) sameParts() bool {
 		for _, i := range m.backends {
 			uses = append(uses, i.uses[i.at])
 		}
-		return []any{m.joinRoutes(), m.joinBackends(), uses, names, eventsOf(slices.Values(m.added)), secretsOf(slices.Values(m.added)), gatewayResults(slices.Values(m.added))}
+		return []any{m.joinRoutes(), m.joinBackends(), uses, names, eventsOf(slices.Values(m.added)), secretsOf(slices.Values(m.added)), authOf(slices.Values(m.added)), gatewayResults(slices.Values(m.added))}
 	}
 	return reflect.DeepEqual(results(maps.Keys(n.dropped)), results(slices.Values(n.added)))
 }

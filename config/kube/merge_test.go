@@ -232,7 +232,7 @@ func (w *world) ingress(n int) *networkingv1.Ingress {
 	o.Spec.IngressClassName = of(w, new("weir"), new("weir"), new("weir"), new("other"), nil)
 	o.Annotations = of(w, nil, nil, nil, nil, map[string]string{annotation.Nginx + "use-regex": "true"}, map[string]string{annotation.Nginx + "auth-url": "https://auth.example/"},
 		map[string]string{annotation.Nginx + "whitelist-source-range": "10.0.0.0/8", annotation.Nginx + "use-regex": "true"}, map[string]string{oldClass: "weir"},
-		map[string]string{annotationCanary: "true"}, map[string]string{AnnotationProtocol: "HTTPS"}, map[string]string{annotation.Nginx + "proxy-body-size": "1m"})
+		map[string]string{annotation.Nginx + "canary": "true", annotation.Nginx + "canary-weight": "10"}, map[string]string{AnnotationProtocol: "HTTPS"}, map[string]string{annotation.Nginx + "proxy-body-size": "1m"}, map[string]string{annotation.Nginx + "rewrite-target": "/$1"})
 	for range 1 + w.IntN(2) {
 		rule := networkingv1.IngressRule{Host: w.host()}
 		if w.IntN(8) > 0 {

@@ -14,10 +14,16 @@ import (
 // ACME challenges are not redirected, because the authority asks for them before there
 // is a certificate.
 func (v *conversion) redirects(c *claim.Claim) bool {
-	if v.protection(c.Host).below {
+	asked := v.asked[c.Owner].Redirects
+	switch {
+	case v.protection(c.Host).below:
+		return true
+	case claim.IsChallenge(c.Path) || asked.HTTPS == annotation.Off && !asked.Force:
+		return false
+	case asked.Force:
 		return true
 	}
-	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !claim.IsChallenge(c.Path) && v.decision.IsOverTLS(c)
+	return (v.settings.HTTPSRedirect || asked.HTTPS == annotation.On) && len(v.secure) > 0 && v.decision.IsOverTLS(c)
 }
 
 // httpsPort is the port that clients use for https.

@@ -4,26 +4,48 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // pathOf is the path of an Ingress as weir matches it. Prefix compares path elements, and
 // a slash at its end has no meaning, as the documentation of Ingress says.
-// ImplementationSpecific is Prefix. patterns reports whether ingress-nginx would treat
-// all paths of the Ingress as regular expressions.
-func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error) {
-	kind, text := typeOf(p), p.Path
-	if patterns && (strings.ContainsAny(text, "?+(") || kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text)) { // ingress-nginx would match it as a regular expression
-		return config.Path{}, pattern{"is a regular expression, because the Ingress has use-regex or rewrite-target, but weir supports only prefixes and exact paths; use these instead"}
+// ImplementationSpecific is Prefix. patterns reports whether the path is a regular expression,
+// whatever its type, as in ingress-nginx. Each path that it matches begins with one of the
+// beginnings, which are in lower case.
+func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (path config.Path, beginnings []string, err error) {
+	if patterns && isExpression(p) {
+		if beginnings, err = annotation.CompilePattern(p.Path); err != nil {
+			return config.Path{}, nil, pattern{"is a regular expression, because of use-regex or rewrite-target, and weir cannot compare it: " + err.Error()}
+		}
+		return config.Path{Expression: true, Decoded: true, Value: p.Path}, beginnings, nil
 	}
+	if patterns && p.Path == "/" {
+		return everyPath, []string{"/"}, nil
+	}
+	path, err = textOf(p)
+	return path, []string{strings.ToLower(path.Value)}, err
+}
+
+// isExpression reports whether a path of a host with regular expressions is one itself. Challenges
+// are not, so that no expression takes their requests.
+func isExpression(p *networkingv1.HTTPIngressPath) bool {
+	switch typeOf(p) {
+	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific:
+		return len(p.Path) > 1 && p.Path[0] == '/' && !claim.IsChallenge(config.Path{Value: p.Path})
+	}
+	return false
+}
+
+// textOf is the path of an Ingress that is no regular expression.
+func textOf(p *networkingv1.HTTPIngressPath) (config.Path, error) {
+	kind, text := typeOf(p), p.Path
 	switch kind {
 	case networkingv1.PathTypeExact:
 		if !strings.HasPrefix(text, "/") {
@@ -36,7 +58,7 @@ func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error)
 			text = "/"
 		}
 		if looksLikeRegexp(text) {
-			return config.Path{}, pattern{"looks like a regular expression, but weir supports only prefixes and exact paths; use these instead, or set pathType to Prefix or Exact if it is plain text"}
+			return config.Path{}, pattern{"looks like a regular expression, but no Ingress of this namespace has use-regex or rewrite-target for the host; set nginx.ingress.kubernetes.io/use-regex: \"true\", or set pathType to Prefix or Exact if it is plain text"}
 		}
 	default:
 		return config.Path{}, fmt.Errorf("has the unknown pathType %q; write Exact or Prefix", kind)
@@ -62,17 +84,10 @@ func typeOf(p *networkingv1.HTTPIngressPath) networkingv1.PathType {
 	return *p.PathType
 }
 
-// asksForPatterns reports whether ingress-nginx treats the paths of the Ingress as
-// regular expressions, whatever their type. It also does so with rewrite-target.
-func asksForPatterns(i *networkingv1.Ingress) bool {
-	is, _ := strconv.ParseBool(strings.TrimSpace(i.Annotations[annotation.Nginx+"use-regex"]))
-	return is || i.Annotations[annotation.Nginx+"rewrite-target"] != ""
-}
-
 // beginnings are the literal prefixes of all paths that the expression matches, or
 // every path if it has none. weir closes them if the expression cannot be matched.
 func beginnings(expression string) (all []config.Path) {
-	if hasChoice(expression) {
+	if annotation.HasChoice(expression) {
 		return []config.Path{everyPath}
 	}
 	text, rest := plain(expression)
@@ -125,25 +140,6 @@ func plain(expression string) (text, rest string) {
 		end++
 	}
 	return expression[:end], expression[end:]
-}
-
-// quoted matches escapes and character classes, in which a parenthesis or bar is text.
-var quoted = regexp.MustCompile(`\\.|\[[^]]*\]`)
-
-// hasChoice reports whether the expression has alternatives outside of groups.
-func hasChoice(expression string) bool {
-	depth := 0
-	for _, r := range quoted.ReplaceAllString(expression, "") {
-		switch {
-		case r == '(':
-			depth++
-		case r == ')':
-			depth--
-		case r == '|' && depth == 0:
-			return true
-		}
-	}
-	return false
 }
 
 // isPlain reports whether an expression begins with a literal character. A dot without

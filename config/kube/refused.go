@@ -24,7 +24,7 @@ func (v *conversion) refusePath(i *ingress, host string, p *networkingv1.HTTPIng
 	i.owner.Refusals = append(i.owner.Refusals, r)
 	closes := i.owner.Guards != nil
 	isPattern := errors.As(why, &pattern{})
-	for _, path := range i.closedBy(p, isPattern) {
+	for _, path := range closedBy(p, why, maxClosed-len(i.owner.Claims)) {
 		loose := path.Begins
 		path.Begins = false // it makes no difference to a claim
 		if !path.Exact && closes {
@@ -35,16 +35,18 @@ func (v *conversion) refusePath(i *ingress, host string, p *networkingv1.HTTPIng
 	}
 }
 
-// closedBy are the paths that weir closes for a path that it cannot match.
-func (i *ingress) closedBy(p *networkingv1.HTTPIngressPath, isPattern bool) []config.Path {
+// closedBy are the paths that weir closes for a path that it cannot match, because of why. If room
+// is 0 or less, it is only one.
+func closedBy(p *networkingv1.HTTPIngressPath, why error, room int) []config.Path {
 	var all []config.Path
+	isPattern := errors.As(why, &pattern{})
 	switch {
-	case isPattern && len(i.owner.Claims) < maxClosed:
+	case isPattern && room > 0:
 		all = beginnings(p.Path)
 	case isPattern:
 		all = []config.Path{beginning(p.Path)}
 	default:
-		path, err := pathOf(escaped(p), i.patterns)
+		path, err := textOf(escaped(p))
 		if err != nil {
 			path = literal(p.Path)
 		}

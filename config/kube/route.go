@@ -14,7 +14,11 @@ import (
 
 // route makes the routes of a granted claim, on each listener where the file allows it.
 func (v *conversion) route(c *claim.Claim) {
-	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: v.backend(c), Closure: c.Closure()}
+	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Closure: c.Closure()}
+	if r.Redirect = v.moveOf(c); r.Redirect == nil {
+		r.Backend = v.backend(c)
+		v.addCanary(&r, c)
+	}
 	if c.Owner.Kind == ingressKind {
 		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
 	}
@@ -22,7 +26,11 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, v.asked[c.Owner])
+		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		v.applyGuards(&r, c.Owner)
+	}
+	if r.Redirect != nil {
+		r.DropGuards()
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -32,6 +40,7 @@ func (v *conversion) route(c *claim.Claim) {
 			}
 			v.shut[claim.Match{Host: c.Host, Path: path}] = true
 		}
+		path.Among = c.Among
 		r.Paths = []config.Path{path}
 	}
 	byPolicy := map[string][]string{} // the listeners of routes to the backend, by TLS policy
@@ -53,13 +62,15 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, annotation.Settings{}) // it forwards nothing
-	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
+	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
+	redirect.Auth = ""
+	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: 308}
+	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {
 		switch {
 		case !v.isFree(c, l, hostTLS{}, false) || v.fileHas(c, l):
-		case !v.redirects(c):
+		case moves && !v.protection(c.Host).below, !v.redirects(c):
 			byPolicy[config.DefaultTLSPolicy] = append(byPolicy[config.DefaultTLSPolicy], l.Name)
 		case l.HearsOfHTTPS() && !v.protection(c.Host).below: // a proxy that terminates TLS requests no client certificate
 			unless.Listeners = append(unless.Listeners, l.Name)

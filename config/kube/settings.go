@@ -3,12 +3,17 @@ package kube
 import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
-// applySettings gives a route what the annotations of its Ingress set.
-func applySettings(r *config.Route, s annotation.Settings) {
+// applySettings gives a route of a claim what the annotations of its Ingress set. k has the
+// defaults. Each family of annotations has a file of its own.
+func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings, k *config.Kubernetes) {
 	r.MaxBody, r.Clients = s.MaxBody, nil
 	if len(s.Allow)+len(s.Deny) > 0 {
 		r.Clients = &config.Clients{Allow: s.Allow, Deny: s.Deny}
 	}
+	r.Timeouts, r.TunnelIdle = waits(s.Timeouts, k.Timeouts)
+	r.Retries = retries(s.Retries)
+	r.Rewrite = rewriteOf(c, s.Rewrite)
 }

@@ -21,7 +21,17 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 	}{
 		{"proxy-body-size", "1m", "2m", false},
 		{"proxy-body-size", "1m", "1024k", true},
+		{"proxy-read-timeout", "60", "3600", false},
+		{"proxy-next-upstream-tries", "2", "3", false},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
+		{"rewrite-target", "/$1", "/$2", false},
+		{"canary", "true", "false", false},
+		{"canary-weight", "1", "2", false},
+		{"canary-by-header-pattern", "a", "b", false},
+		{"permanent-redirect", "https://a.example", "https://b.example", false},
+		{"ssl-redirect", "false", "true", false},
+		{"use-regex", "false", "true", false},
+		{"use-regex", "1", "true", true},
 		{"denylist-source-range", "10.0.0.0/8", "10.0.0.0/9", false},
 	} {
 		if got := new(Source).alike(with(one.name, one.old), with(one.name, one.now)); got != one.alike {

@@ -161,7 +161,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); c.Routing.Routes[0].Redirect == nil {
 			t.Errorf("it told %+v", c)
 		}
-		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "rewrite-target": "/"}
+		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "fastcgi-index": "index.php"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != event.ReasonUndone {
 			t.Errorf("it told %+v", c)
@@ -176,7 +176,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
 			t.Errorf("it told %+v", c)
 		}
-		o.Annotations[annotationCanary] = "true"
+		o.Annotations[annotation.Nginx+"canary"] = "true"
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Routes) > 0 {
 			t.Errorf("it told %+v", c)
@@ -437,9 +437,9 @@ func TestFaultOfOurOwn(t *testing.T) {
 
 func TestSlim(t *testing.T) {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{}}},
-		Data: map[string][]byte{"tls.crt": {1}, "tls.key": {2}, "password": {3}}}
+		Data: map[string][]byte{"tls.crt": {1}, "tls.key": {2}, "password": {3}, "auth": {4}, "ada": []byte("{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n")}}
 	slim(s)
-	if len(s.Data) != 2 || s.Data["password"] != nil || s.ManagedFields != nil {
+	if len(s.Data) != 4 || s.Data["password"] != nil || s.ManagedFields != nil {
 		t.Errorf("it keeps %+v", s)
 	}
 	if o, err := slim(cache.DeletedFinalStateUnknown{Obj: &discoveryv1.EndpointSlice{}}); o == nil || err != nil {

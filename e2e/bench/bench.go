@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -187,7 +188,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 	case <-time.After(whole + 30*time.Second):
 		return sample{}, errors.New("the load generator does not end")
 	}
-	if err := errors.Join(checkLoad(load.output()), after.check(before, r)); err != nil {
+	if err := errors.Join(checkLoad(load.output()), after.check(before, r), b.checkLog(r, name, after.requests-before.requests)); err != nil {
 		return sample{}, err
 	}
 	return after.since(before), nil
@@ -195,6 +196,8 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 
 func (b *bench) startProxy(r row, name string) (*process, error) {
 	s := b.setup
+	s.Logged = r.logged
+	os.Remove(filepath.Join(s.Dir, proxies[name].log)) // of the round before
 	s.Certificate, s.Gzip = filepath.Join(s.Dir, "ecdsa"), r.file == pathJSON
 	if r.shake.RSA {
 		s.Certificate = filepath.Join(s.Dir, "rsa")
@@ -306,6 +309,18 @@ func (after glance) check(before glance, r row) error {
 	others := 0.02*float64(n) + 1000*after.at.Sub(before.at).Seconds()
 	if opens < 0.98*want || opens > want+others {
 		return fmt.Errorf("a request opened %.3f connections instead of %.0f%w", opens/float64(n), r.opens, errDisturbed)
+	}
+	return nil
+}
+
+// checkLog returns an error if the proxy wrote fewer lines than it served requests.
+func (b *bench) checkLog(r row, name string, requests int) error {
+	if !r.logged {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(b.setup.Dir, proxies[name].log))
+	if lines := bytes.Count(text, []byte("\n")); lines < requests {
+		return errors.Join(fmt.Errorf("%s served %d requests, and its access log has %d lines", name, requests, lines), err)
 	}
 	return nil
 }

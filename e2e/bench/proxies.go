@@ -35,6 +35,7 @@ type proxy struct {
 	config  string // the name of the file; its template has .tmpl added to the name
 	command func(config string) []string
 	version []string
+	log     string   // the file of the access log, in the working folder
 	not     []string // rows that the proxy does not support
 	env     []string
 }
@@ -45,14 +46,17 @@ var proxies = map[string]proxy{
 		command: func(c string) []string { return []string{"weir", "run", "-c", c} },
 		version: []string{"weir", "version"},
 		env:     []string{"GOMAXPROCS=1"},
+		log:     "weir.log",
 	},
 	"haproxy": {
+		log:     "haproxy.out", // standard output
 		config:  "haproxy.cfg",
 		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
 		version: []string{"haproxy", "-v"},
 		not:     []string{edited, guarded},
 	},
 	"nginx": {
+		log:     "nginx-access.log",
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
@@ -68,6 +72,7 @@ type setup struct {
 	UploadPort, CallPort                               int    // ports of our own backend
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
+	Logged                                             bool   // the proxies write an access log
 	AllFields                                          bool
 	Gzip                                               bool     // the proxies compress pathJSON
 	Filters                                            string   // the filters of the route: edited or guarded; "": none

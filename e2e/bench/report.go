@@ -135,7 +135,7 @@ func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) boo
 			cell(row.values(), "weir", 1), cell(row.values(), "haproxy", 1), cell(row.values(), "nginx", 1),
 			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2))
 		if row.Budget > 0 {
-			fmt.Fprintf(t, " <= %.2g x %s | %s |", row.Budget, row.Against, verdict(row.Met))
+			fmt.Fprintf(t, " <= %.3g x %s | %s |", row.Budget, row.Against, verdict(row.Met))
 		}
 		t.WriteString("\n")
 	}

@@ -27,6 +27,7 @@ type row struct {
 	// among is the property by which 10,000 routes differ (amongPaths or amongHosts), or the filters of the only
 	// route (edited or guarded). The bench compares the row with the same load on a single route without filters.
 	among  string
+	logged bool   // the proxies write an access log
 	suffix string // added to the names of the proxies in the results; "": none
 	load   func(s setup, r row, d time.Duration) []string
 }
@@ -49,6 +50,9 @@ var allRows = []row{
 	amongRow(amongHosts, "one route among 10,000 hosts"),
 	filterRow(edited, "three header changes, a rate limit, two weights"),
 	filterRow(guarded, "basic authentication, a known password"),
+	logged(row{Key: "http1-log", Name: "HTTP/1.1, access log", port: func(s setup) int { return s.HTTPPort }, load: wrk}),
+	logged(row{Key: "tls1-log", Name: "HTTP/1.1 over TLS, access log", secure: true, port: func(s setup) int { return s.TLSPort }, load: wrk}),
+	logged(h2Row("h2-10-log", "HTTP/2 over TLS, 10 streams, access log", pathSmall, 32, 10)),
 	{Key: "gzip", Name: "gzip of 10 KiB of JSON, HTTP/1.1", Budget: 1.0, Against: "nginx", file: pathJSON,
 		port: func(s setup) int { return s.HTTPPort }, load: wrk},
 	idleRow("tls", 0.5),
@@ -77,6 +81,7 @@ var allRows = []row{
 // groups are names for several rows.
 var groups = map[string]func(r row) bool{
 	"all":        func(r row) bool { return true },
+	"logs":       func(r row) bool { return r.logged },
 	"budgets":    func(r row) bool { return r.Budget > 0 },
 	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.opens > 0 },
 	"http2":      func(r row) bool { return r.path != "" || strings.HasPrefix(r.kind.key, "h2") },
@@ -88,6 +93,12 @@ var groups = map[string]func(r row) bool{
 func withBudget(r row, budget float64, against string) row {
 	r.Budget, r.Against = budget, against
 	return r
+}
+
+// logged returns r with access logs. The target is no more than HAProxy takes; 1.03 counts as that.
+func logged(r row) row {
+	r.logged = true
+	return withBudget(r, 1.03, "haproxy")
 }
 
 // handshakeRow returns a row whose results are for comparison, without a budget.

@@ -33,7 +33,7 @@ func TestExample(t *testing.T) {
 func TestLintCluster(t *testing.T) {
 	s := newStage(t)
 	annotated := strings.Replace(ingress("web", "web.example", "/", "a", ""), "{name: web}",
-		"{name: web, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /, nginx.ingress.kubernetes.io/client-body-buffer-size: 50m, nginx.ingress.kubernetes.io/backend-protocol: GRPC}}", 1)
+		"{name: web, annotations: {nginx.ingress.kubernetes.io/fastcgi-index: index.php, nginx.ingress.kubernetes.io/client-body-buffer-size: 50m, nginx.ingress.kubernetes.io/backend-protocol: GRPC}}", 1)
 	s.apply(service("a"), annotated)
 	lint := func(args ...string) (string, int) {
 		c := exec.Command(weirFile, append([]string{"lint", "--cluster", "--kubeconfig", filepath.Join(s.dir, "admin.kubeconfig")}, args...)...)
@@ -48,7 +48,7 @@ func TestLintCluster(t *testing.T) {
 		return string(out), c.ProcessState.ExitCode()
 	}
 	text, status := lint()
-	for _, line := range []string{"Ingress " + s.name + "/web", "no     nginx.ingress.kubernetes.io/rewrite-target", "near   nginx.ingress.kubernetes.io/client-body-buffer-size", "exact  nginx.ingress.kubernetes.io/backend-protocol"} {
+	for _, line := range []string{"Ingress " + s.name + "/web", "no     nginx.ingress.kubernetes.io/fastcgi-index", "near   nginx.ingress.kubernetes.io/client-body-buffer-size", "exact  nginx.ingress.kubernetes.io/backend-protocol"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("weir lint --cluster has no %q but\n%s", line, text)
 		}
@@ -60,7 +60,7 @@ func TestLintCluster(t *testing.T) {
 	if !json.Valid([]byte(text)) {
 		t.Errorf("this is no JSON:\n%s", text)
 	}
-	s.kubectl("annotate", "--namespace="+s.name, "ingress/web", "nginx.ingress.kubernetes.io/rewrite-target-")
+	s.kubectl("annotate", "--namespace="+s.name, "ingress/web", "nginx.ingress.kubernetes.io/fastcgi-index-")
 	if text, status := lint(); status != 0 {
 		t.Errorf("with nothing but near and exact the status is %d, want 0:\n%s", status, text)
 	}

@@ -33,6 +33,7 @@ type Outgoing struct {
 // changes.
 type dialSettings struct {
 	connect   time.Duration
+	ofRoute   bool // connect is that of a route
 	bodyIdle  time.Duration
 	maxIdle   int
 	sendProxy int
@@ -129,6 +130,16 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 		return before, nil
 	}
 	return d, nil
+}
+
+// within returns d with the timeout of a route; 0: d itself.
+func (d *dialSettings) within(connect time.Duration) *dialSettings {
+	if connect == 0 || connect == d.connect {
+		return d
+	}
+	own := *d
+	own.connect, own.ofRoute = connect, true
+	return &own
 }
 
 // takes reports whether a connection that was made with the settings was may be used now
@@ -356,7 +367,11 @@ func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 	var badCert *tls.CertificateVerificationError
 	switch {
 	case conn.TimedOut(err):
-		return conn.Explain(err, "%s %s took longer than %v (backends.%s.timeouts.connect)", doing, e.describe(), d.connect, e.backend.name)
+		setting := "backends." + e.backend.name + ".timeouts.connect"
+		if d.ofRoute {
+			setting = "timeouts.connect of the route"
+		}
+		return conn.Explain(err, "%s %s took longer than %v (%s)", doing, e.describe(), d.connect, setting)
 	case errors.As(err, &badCert):
 		return fmt.Errorf("%s %s: %w (check tls.ca and tls.server_name of the backend)", doing, e.describe(), err)
 	}

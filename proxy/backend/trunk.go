@@ -109,7 +109,7 @@ func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Sess
 	e.serve()
 	e.mu.Unlock()
 
-	v := e.await(ctx, w)
+	v := e.await(ctx, d, w)
 	switch {
 	case v.err != nil:
 		return nil, v.err
@@ -120,7 +120,7 @@ func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Sess
 }
 
 // await waits for w's turn.
-func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
+func (e *Endpoint) await(ctx context.Context, d *dialSettings, w *turn) verdict {
 	select {
 	case v := <-w.ready:
 		return v
@@ -134,7 +134,7 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 	default:
 	}
 	e.trunks.waiting = slices.DeleteFunc(e.trunks.waiting, func(o *turn) bool { return o == w })
-	return verdict{err: e.dialError("waiting for a connection to", e.dial.Load(), context.Cause(ctx))}
+	return verdict{err: e.dialError("waiting for a connection to", d, context.Cause(ctx))}
 }
 
 // dialShared makes a connection, and gives its room to the waiting exchanges. counted: the
@@ -314,10 +314,11 @@ type Need struct {
 }
 
 // Connect returns a new session for an exchange, after Idle has returned nil: a connection of
-// its own, or a stream of a shared connection. timeouts.connect limits it, as for Dial. If
-// ctx is canceled, Connect returns early, unless others also wait for the connection.
-func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need) (*Session, error) {
-	d := e.dial.Load()
+// its own, or a stream of a shared connection. patience limits it, or, if it is 0,
+// timeouts.connect, as for Dial. If ctx is canceled, Connect returns early, unless others also
+// wait for the connection.
+func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need, patience time.Duration) (*Session, error) {
+	d := e.dial.Load().within(patience)
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
 	switch {

@@ -78,7 +78,7 @@ func connect(t *testing.T, e *Endpoint) *Session {
 	if s := e.Idle(Need{}); s != nil {
 		return s
 	}
-	s, err := e.Connect(context.Background(), nil, Need{})
+	s, err := e.Connect(context.Background(), nil, Need{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestBurstToTheDead(t *testing.T) {
 	failures := make(chan error, 100)
 	for range 100 {
 		go func() {
-			_, err := e.Connect(context.Background(), nil, Need{})
+			_, err := e.Connect(context.Background(), nil, Need{}, 0)
 			e.Failed(err)
 			failures <- err
 		}()
@@ -212,7 +212,7 @@ func TestWaitForConnectionIsBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			_, err := e.Connect(context.Background(), nil, Need{})
+			_, err := e.Connect(context.Background(), nil, Need{}, 0)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), " took longer than 50ms (backends.app.timeouts.connect)") {
 				t.Error(err)
 			}

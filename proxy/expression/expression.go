@@ -24,6 +24,7 @@ const (
 	Whole       Anchor = iota // it matches the whole value
 	Start                     // it matches the beginning of the value
 	StartFolded               // the same, in any case
+	Anywhere                  // it matches a part of the value
 )
 
 var (
@@ -32,7 +33,7 @@ var (
 )
 
 // Compile compiles a regular expression (RE2). beginning is the text, in lower case, with which
-// each match begins in some case. The error quotes text.
+// each match begins in some case; empty with Anywhere. The error quotes text.
 func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string, err error) {
 	if len(text) > MaxText {
 		return nil, "", errLongExpression
@@ -52,13 +53,18 @@ func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string,
 	}
 	// The parsed form is complete in itself: an open \Q in text cannot quote the parenthesis.
 	anchored := `\A(?:` + parsed.String() + ")"
-	if at == Whole {
+	switch at {
+	case Whole:
 		anchored += `\z`
+	case Anywhere:
+		anchored = parsed.String()
 	}
 	if compiled, err = regexp.Compile(anchored); err != nil {
 		return nil, "", fmt.Errorf("compiling the regular expression %q: %w", text, err)
 	}
-	beginning, _ = literal(parsed)
+	if at != Anywhere {
+		beginning, _ = literal(parsed)
+	}
 	return compiled, beginning, nil
 }
 

@@ -189,7 +189,7 @@ func (s *Shared) Reload() (changed []string, err error) {
 	var errs []error
 	for _, e := range s.auth {
 		f, is := e.authenticator().(fileAuthenticator)
-		if !is {
+		if !is || f.file() == "" {
 			continue
 		}
 		data, err := config.ReadAuthFile(f.file())
@@ -239,6 +239,10 @@ func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider
 			if p.next, err = s.newRemoteBearer(c, before, server(c.Backend())); err != nil {
 				return nil, err
 			}
+			continue
+		}
+		if c.Basic != nil && c.Basic.Object != "" {
+			p.next = newBasicOfObject(*c.Basic, before, s.checks)
 			continue
 		}
 		next, err := s.newAuthenticator(c, before)

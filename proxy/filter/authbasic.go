@@ -37,9 +37,24 @@ func newBasic(c config.BasicAuth, data []byte, checks *checks) (*basic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("is no file of users: %w", err)
 	}
+	return newRevision(c, data, users, checks), nil
+}
+
+func newRevision(c config.BasicAuth, data []byte, users *htpasswd.File, checks *checks) *basic {
 	r := &revision{sum: sha256.Sum256(data), users: users}
 	rand.Read(r.known.key[:])
-	return (&basic{revision: r, checks: checks}).set(c), nil
+	return (&basic{revision: r, checks: checks}).set(c)
+}
+
+// newBasicOfObject makes the authenticator of an entry whose users come from an object. It takes
+// over what before knows about the same users. before is the authenticator in effect, or nil. Users
+// whose passwords weir cannot check cannot log in: an event has told the author of the object.
+func newBasicOfObject(c config.BasicAuth, before authenticator, checks *checks) *basic {
+	if b, is := before.(*basic); is && b.settings.Object != "" && b.settings.Users == c.Users {
+		return b.set(c)
+	}
+	users, _ := htpasswd.ParseSome([]byte(c.Users))
+	return newRevision(c, []byte(c.Users), users, checks)
 }
 
 func (b *basic) with(c *config.Auth) authenticator {
@@ -54,7 +69,11 @@ func (b *basic) set(c config.BasicAuth) *basic {
 	if b.settings == c {
 		return b
 	}
-	return &basic{settings: c, challenge: fmt.Sprintf(`Basic realm="%s", charset="UTF-8"`, c.Realm), revision: b.revision, checks: b.checks}
+	challenge := fmt.Sprintf(`Basic realm="%s"`, c.Realm)
+	if c.Object == "" { // nginx does not name the charset
+		challenge += `, charset="UTF-8"`
+	}
+	return &basic{settings: c, challenge: challenge, revision: b.revision, checks: b.checks}
 }
 
 func (b *basic) hidesCredentials() bool { return true }
@@ -119,8 +138,10 @@ func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Id
 		if !b.users.Check(user, password) {
 			return nil
 		}
-		name := string(user)
-		id := &Identity{User: name, Fields: []IdentityField{{config.BasicUserHeader, name}}}
+		id := &Identity{User: string(user)}
+		if b.settings.Object == "" {
+			id.Fields = []IdentityField{{config.BasicUserHeader, id.User}}
+		}
 		b.known.add(sum, id, time.Time{})
 		return id
 	})
@@ -136,9 +157,11 @@ type credentialSum [sha256.Size]byte
 // lock and no memory. Its size is fixed: new credentials replace old ones.
 type knownCredentials struct {
 	key   [32]byte
-	sets  [knownSets][knownWays]atomic.Pointer[knownCredential]
+	sets  atomic.Pointer[[knownSets]knownSet] // nil: no credentials were correct so far
 	turns atomic.Uint32
 }
+
+type knownSet [knownWays]atomic.Pointer[knownCredential]
 
 const knownSets, knownWays = 512, 4
 
@@ -166,12 +189,19 @@ func (k *knownCredentials) digest(credentials []byte) credentialSum {
 	return d.sum
 }
 
-func (k *knownCredentials) set(sum credentialSum) *[knownWays]atomic.Pointer[knownCredential] {
-	return &k.sets[(int(sum[0])|int(sum[1])<<8)%knownSets]
+func (k *knownCredentials) set(sum credentialSum) *knownSet {
+	sets := k.sets.Load()
+	if sets == nil {
+		return nil
+	}
+	return &sets[(int(sum[0])|int(sum[1])<<8)%knownSets]
 }
 
 func (k *knownCredentials) get(sum credentialSum) *Identity {
 	set := k.set(sum)
+	if set == nil {
+		return nil
+	}
 	for i := range set {
 		if c := set[i].Load(); c != nil && c.sum == sum && (c.until.IsZero() || time.Now().Before(c.until)) {
 			return c.id
@@ -181,6 +211,9 @@ func (k *knownCredentials) get(sum credentialSum) *Identity {
 }
 
 func (k *knownCredentials) add(sum credentialSum, id *Identity, until time.Time) {
+	if k.sets.Load() == nil {
+		k.sets.CompareAndSwap(nil, new([knownSets]knownSet))
+	}
 	set, c := k.set(sum), &knownCredential{sum, id, until}
 	for i := range set {
 		if set[i].CompareAndSwap(nil, c) {

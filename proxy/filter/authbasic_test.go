@@ -194,3 +194,47 @@ func FuzzBasic(f *testing.F) {
 		}
 	})
 }
+
+// Users of an object of a cluster: endpoints do not learn the user, and a password that weir cannot
+// check refuses its user only. An entry remembers passwords while its users stay the same.
+func TestBasicOfObject(t *testing.T) {
+	var s Shared
+	apply := func(users, realm string) *Chain {
+		t.Helper()
+		p, err := s.Plan(&config.Config{Auth: []config.Auth{{Name: "shop/users", Basic: &config.BasicAuth{Object: "Secret shop/users", Realm: realm, Users: config.Secret(users)}}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain := Compile(&config.Route{Backend: "b", Auth: "shop/users"}, p)
+		p.Commit()
+		return chain
+	}
+	chain := apply("eve:abJnggxhB/yWI\n"+usersFile, "a")
+	f := func(pair, want string) {
+		t.Helper()
+		x := withAuthorization("Basic " + encoded(pair))
+		if chain.Answer(x); !strings.HasPrefix(x.answer, want) || want == "" && x.answer != "" {
+			t.Errorf("%s: %q, want %q", pair, x.answer, want)
+		}
+		if id := x.identity; want == "" && (x.user != "ada" || len(id.Fields) > 0) {
+			t.Errorf("%s: the user is %q, and endpoints get %+v", pair, x.user, id)
+		}
+	}
+	f("ada:secret", "")
+	f("ada:Secret", "401 auth_failed")
+	f("eve:secret", "401 auth_failed")
+	before := s.auth["shop/users"].authenticator().(*basic)
+	x := newExchange("GET", "/")
+	if chain.Answer(x); string(x.res.Get(message.WWWAuthenticate)) != `Basic realm="a"` {
+		t.Errorf("the challenge is %q", x.res.Get(message.WWWAuthenticate))
+	}
+	apply("eve:abJnggxhB/yWI\n"+usersFile, "b")
+	if after := s.auth["shop/users"].authenticator().(*basic); after.revision != before.revision || after.settings.Realm != "b" {
+		t.Error("another realm forgets the passwords")
+	}
+	apply("eve:abJnggxhB/yWI\n", "b")
+	f("ada:secret", "401 auth_failed")
+	if changed, err := s.Reload(); len(changed) > 0 || err != nil {
+		t.Errorf("there is a file: %q, %v", changed, err)
+	}
+}

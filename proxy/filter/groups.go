@@ -7,12 +7,19 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // groups finds the groups of the expression by which a route has a request. A nil groups finds
 // none.
 type groups struct {
-	expressions []*regexp.Regexp // of the route, in the order of precedence
+	expressions []groupsOf // of the route, in the order of precedence
+}
+
+// groupsOf is one expression.
+type groupsOf struct {
+	*regexp.Regexp
+	decoded bool // it matches the decoded path
 }
 
 // newGroups compiles the expressions of a route; nil: the path has no groups. The configuration has
@@ -31,8 +38,12 @@ func newGroups(path *template, paths []config.Path) *groups {
 	})
 	g := new(groups)
 	for _, p := range paths {
-		if compiled, _, err := expression.Compile(p.Value, expression.Start); err == nil {
-			g.expressions = append(g.expressions, compiled)
+		at := expression.Start
+		if p.Decoded {
+			at = expression.StartFolded
+		}
+		if compiled, _, err := expression.Compile(p.Value, at); err == nil {
+			g.expressions = append(g.expressions, groupsOf{compiled, p.Decoded})
 		}
 	}
 	return g
@@ -45,8 +56,12 @@ func (g *groups) find(path []byte) captures {
 		return captures{}
 	}
 	for _, e := range g.expressions {
-		if at := e.FindSubmatchIndex(path); at != nil {
-			return captures{path, at}
+		text := path
+		if e.decoded {
+			text = message.Leveled(path)
+		}
+		if at := e.FindSubmatchIndex(text); at != nil {
+			return captures{text, at, e.decoded}
 		}
 	}
 	return captures{}
@@ -54,14 +69,19 @@ func (g *groups) find(path []byte) captures {
 
 // captures are the groups of a path. Without a match all of them are empty.
 type captures struct {
-	path []byte
-	at   []int // two for each group, as regexp returns them
+	path    []byte
+	at      []int // two for each group, as regexp returns them
+	decoded bool  // path is a decoded path
 }
 
-// group returns the text of a group; empty: it took no part in the match.
-func (c captures) group(n int) []byte {
+// append appends the text of a group, which is empty if the group took no part in the match.
+func (c *captures) append(b []byte, n int) []byte {
 	if 2*n+1 >= len(c.at) || c.at[2*n] < 0 {
-		return nil
+		return b
 	}
-	return c.path[c.at[2*n]:c.at[2*n+1]]
+	text := c.path[c.at[2*n]:c.at[2*n+1]]
+	if c.decoded {
+		return message.AppendEscaped(b, text)
+	}
+	return append(b, text...)
 }

@@ -18,11 +18,12 @@ type move struct {
 	host     []byte   // empty: the request's
 	port     int      // 0: the request's, or the default port of scheme
 	path     *rewrite
+	query    bool // the URL gets the query of the request
 }
 
 func newMove(r *config.Route) *move {
 	d := r.Redirect
-	m := &move{status: d.Status, to: newTemplate(d.To), needHost: d.To == "" && d.Host == "", scheme: d.Scheme, host: []byte(d.Host), port: d.Port}
+	m := &move{status: d.Status, to: newTemplate(d.To), needHost: d.To == "" && d.Host == "", scheme: d.Scheme, host: []byte(d.Host), port: d.Port, query: !d.DropQuery}
 	for _, p := range d.To.Parts() {
 		m.needHost = m.needHost || p.Variable == config.VariableHost
 	}
@@ -68,7 +69,9 @@ func (m *move) appendLocation(b []byte, x Exchange) []byte {
 	}
 	b = m.appendPort(b, scheme, x.Request())
 	if req := x.Request(); req.Bytes(req.Path)[0] == '/' { // "*" is not a path: it means the host
-		b = append(m.path.appendPath(b, x), queryOf(req)...)
+		if b = m.path.appendPath(b, x); m.query {
+			b = append(b, queryOf(req)...)
+		}
 	}
 	return b
 }

@@ -60,6 +60,7 @@ func TestMoves(t *testing.T) {
 	f(config.Redirect{Always: true, Scheme: "https", Port: 8443}, "a", "/old", "308 https://a:8443/old")
 	f(config.Redirect{Always: true, Port: 8080}, "a", "/old", "308 http://a:8080/old")
 	f(config.Redirect{Always: true, Port: 80}, "a:8080", "/old", "308 http://a/old")
+	f(config.Redirect{Path: "/app", DropQuery: true}, "a:8080", "/?b", "308 http://a:8080/app")
 
 	x := newExchange("OPTIONS", "*")
 	if got := movedTo(t, &config.Route{Redirect: &config.Redirect{Host: "b.example", Status: 307}}, x); got != "307 http://b.example" {

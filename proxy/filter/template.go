@@ -73,7 +73,7 @@ func (t *template) appendPath(b []byte, x Exchange, found captures) []byte {
 	for i := range t.parts {
 		at := len(b)
 		if group := t.parts[i].group; group > 0 {
-			b = append(b, found.group(group)...)
+			b = found.append(b, group)
 		} else {
 			b = t.parts[i].append(b, x)
 		}

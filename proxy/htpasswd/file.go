@@ -39,22 +39,76 @@ func Parse(text []byte) (*File, error) {
 		if strings.TrimSpace(entry) == "" || strings.HasPrefix(entry, "#") {
 			continue
 		}
-		user, h, err := parseEntry(entry)
+		user, h, err := parseEntry(entry, parseHash)
 		if err == nil && f.users[user] != nil {
 			err = fmt.Errorf("user %q is there twice; remove one of the lines", user)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		f.users[user] = h
-		if f.unknown == nil || h.cost() > f.unknown.cost() {
-			f.unknown = h
-		}
+		f.add(user, h)
 	}
 	return f, nil
 }
 
-func parseEntry(entry string) (user string, h hash, err error) {
+// ParseSome reads the entries that weir can check, as nginx would: of several entries of a user the
+// first one counts, and what follows a second colon has no meaning. Besides the hashes of Parse,
+// it knows {SSHA}, {PLAIN} and $1$. It returns an error for each line that it leaves out: its
+// user cannot log in.
+func ParseSome(text []byte) (f *File, errs []error) {
+	f = &File{users: map[string]hash{}}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		entry := strings.TrimRight(string(line), "\r\n")
+		if strings.TrimSpace(entry) == "" || strings.HasPrefix(entry, "#") {
+			continue
+		}
+		if parts := strings.SplitN(entry, ":", 3); len(parts) == 3 {
+			entry = parts[0] + ":" + parts[1]
+		}
+		user, h, err := parseEntry(entry, parseMore)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("line %d: %w", number, err))
+		}
+		if _, known := f.users[user]; known || user == "" {
+			continue
+		}
+		if h == nil {
+			h = none{} // a later entry of the user must not count
+		}
+		f.add(user, h)
+	}
+	return f, errs
+}
+
+// IsHash reports whether ParseSome can check a password against the text.
+func IsHash(text string) bool {
+	text = strings.TrimSpace(text)
+	if len(text) > mostHash || strings.ContainsAny(text, "\r\n:") {
+		return false
+	}
+	_, err := parseMore(text)
+	return err == nil
+}
+
+// mostHash is longer than every hash, in bytes.
+const mostHash = 1024
+
+// none is the hash of no password.
+type none struct{}
+
+func (none) matches([]byte) bool { return false }
+func (none) cost() int           { return 0 }
+
+func (f *File) add(user string, h hash) {
+	f.users[user] = h
+	if f.unknown == nil || h.cost() > f.unknown.cost() {
+		f.unknown = h
+	}
+}
+
+func parseEntry(entry string, parse func(string) (hash, error)) (user string, h hash, err error) {
 	user, text, found := strings.Cut(entry, ":")
 	switch {
 	case !found:
@@ -66,8 +120,8 @@ func parseEntry(entry string) (user string, h hash, err error) {
 	case strings.ContainsFunc(user, isControl):
 		return "", nil, fmt.Errorf("the name of user %q contains a control character; remove it", user)
 	}
-	if h, err = parseHash(text); err != nil {
-		return "", nil, fmt.Errorf("user %q: %w", user, err)
+	if h, err = parse(text); err != nil {
+		return user, nil, fmt.Errorf("user %q: %w", user, err)
 	}
 	return user, h, nil
 }

@@ -95,3 +95,26 @@ func FuzzParse(f *testing.F) {
 		file.Check([]byte("ada"), []byte("secret"))
 	})
 }
+
+// What slappasswd and openssl passwd wrote, and what nginx accepts besides.
+func TestParseSome(t *testing.T) {
+	f, errs := ParseSome([]byte("# users\n\nssha:{SSHA}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0\nplain:{PLAIN}a b\nmd5:$1$abCD12./$8TnYaBD7F5w3wyeCQWoZu.\n" +
+		"two:{PLAIN}first\ntwo:{PLAIN}second\nmore:{PLAIN}x:comment\ndes:abJnggxhB/yWI\ndes:{PLAIN}later\nno colon\n:{PLAIN}x\nhigh:$2y$20$" + strings.Repeat("a", 53)))
+	for user, passwords := range map[string]map[string]bool{
+		"ssha": {"password": true, "passwor": false, "": false}, "plain": {"a b": true, "a": false, "{PLAIN}a b": false},
+		"md5": {"secret": true, "Secret": false}, "two": {"first": true, "second": false}, "more": {"x": true, "x:comment": false},
+		"des": {"secret": false, "later": false, "": false}, "high": {"": false}, "nobody": {"": false}, "": {"x": false},
+	} {
+		for password, want := range passwords {
+			if got := f.Check([]byte(user), []byte(password)); got != want {
+				t.Errorf("%q %q: %t", user, password, got)
+			}
+		}
+	}
+	if len(errs) != 4 || !strings.Contains(errs[0].Error(), `line 9: user "des": the password has no hash that weir knows`) {
+		t.Errorf("the errors are %v", errs)
+	}
+	if _, errs := ParseSome([]byte("a:{SSHA}W6ph5M==\nb:$1$a$b")); len(errs) != 2 {
+		t.Errorf("the errors are %v", errs)
+	}
+}

@@ -33,12 +33,55 @@ func parseHash(text string) (hash, error) {
 	case strings.HasPrefix(text, "$6$"):
 		return parseSHACrypt(text, "$6$", sha512Crypt)
 	case strings.HasPrefix(text, "$apr1$"):
-		return parseAPR1(text)
+		return parseMD5Crypt(text, "$apr1$")
 	case strings.HasPrefix(text, "{SHA}"):
 		return parseSHA1(text)
 	}
 	return nil, fmt.Errorf("the password has no hash that weir knows; write one with \"htpasswd -B\" (bcrypt)")
 }
+
+// parseMore also reads hashes that nginx knows, and the command htpasswd does not write.
+func parseMore(text string) (hash, error) {
+	switch {
+	case strings.HasPrefix(text, "{SSHA}"):
+		return parseSaltedSHA1(text)
+	case strings.HasPrefix(text, "{PLAIN}"):
+		return plain(strings.TrimPrefix(text, "{PLAIN}")), nil
+	case strings.HasPrefix(text, "$1$"):
+		return parseMD5Crypt(text, "$1$")
+	}
+	return parseHash(text)
+}
+
+// plain is a password that is not hashed.
+type plain string
+
+func (h plain) matches(password []byte) bool {
+	return subtle.ConstantTimeCompare(password, []byte(h)) == 1
+}
+
+func (h plain) cost() int { return 1 }
+
+// saltedSHA1 is the digest of a password and a salt, as OpenLDAP writes it.
+type saltedSHA1 struct {
+	sum  [sha1.Size]byte
+	salt string
+}
+
+func parseSaltedSHA1(text string) (hash, error) {
+	data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "{SSHA}"))
+	if err != nil || len(data) < sha1.Size {
+		return nil, fmt.Errorf("the {SSHA} hash is malformed; write a new one with \"htpasswd -B\" (bcrypt)")
+	}
+	return saltedSHA1{[sha1.Size]byte(data), string(data[sha1.Size:])}, nil
+}
+
+func (h saltedSHA1) matches(password []byte) bool {
+	sum := sha1.Sum(join(password, []byte(h.salt)))
+	return subtle.ConstantTimeCompare(sum[:], h.sum[:]) == 1
+}
+
+func (h saltedSHA1) cost() int { return 1 }
 
 type bcryptHash struct {
 	text   []byte
@@ -98,12 +141,14 @@ func (h *salted) matches(password []byte) bool {
 
 func (h *salted) cost() int { return h.micros }
 
-func parseAPR1(text string) (hash, error) {
-	salt, sum, found := strings.Cut(strings.TrimPrefix(text, "$apr1$"), "$")
+// parseMD5Crypt reads a hash of the MD5 algorithm of crypt(3) ($1$), or of Apache's variant ($apr1$).
+func parseMD5Crypt(text, prefix string) (hash, error) {
+	salt, sum, found := strings.Cut(strings.TrimPrefix(text, prefix), "$")
 	if !found || salt == "" || len(salt) > 8 || len(sum) != 22 || !isCrypt64(sum) {
-		return nil, fmt.Errorf("the apr1 hash is malformed; write a new one with \"htpasswd -B\" (bcrypt)")
+		return nil, fmt.Errorf("the %s hash is malformed; write a new one with \"htpasswd -B\" (bcrypt)", strings.Trim(prefix, "$"))
 	}
-	return &salted{digest: apr1, salt: []byte(salt), want: sum, micros: 300}, nil
+	digest := func(password, salt []byte, _ int) string { return md5Crypt(password, salt, prefix) }
+	return &salted{digest: digest, salt: []byte(salt), want: sum, micros: 300}, nil
 }
 
 // parseSHACrypt reads $5$ or $6$, an optional "rounds=N$", the salt, and the digest.
@@ -142,12 +187,12 @@ func appendCrypt64(b []byte, v uint, n int) []byte {
 	return b
 }
 
-// apr1 is Apache's variant of the MD5 algorithm of crypt(3). It always has 1,000 rounds.
-func apr1(password, salt []byte, _ int) string {
+// md5Crypt is the MD5 algorithm of crypt(3). It always has 1,000 rounds.
+func md5Crypt(password, salt []byte, prefix string) string {
 	alternate := md5.Sum(join(password, salt, password))
 	h := md5.New()
 	h.Write(password)
-	h.Write([]byte("$apr1$"))
+	h.Write([]byte(prefix))
 	h.Write(salt)
 	h.Write(repeat(alternate[:], len(password)))
 	for n := len(password); n > 0; n >>= 1 {

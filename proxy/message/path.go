@@ -83,3 +83,50 @@ func ambiguousSegment(s []byte) bool {
 	}
 	return others == 0 && (dots == 1 || dots == 2)
 }
+
+// DecodeByte returns the first byte of b with its escape decoded, and its width in b. b is not
+// empty. It leaves invalid escapes as they are.
+func DecodeByte(b []byte) (c byte, width int) {
+	if b[0] == '%' && len(b) > 2 && HexDigit(b[1]) && HexDigit(b[2]) {
+		return unhex(b[1])<<4 | unhex(b[2]), 3
+	}
+	return b[0], 1
+}
+
+// IsLevel reports whether a path has no escapes, and no slashes that follow each other.
+func IsLevel(path []byte) bool {
+	return bytes.IndexByte(path, '%') < 0 && !bytes.Contains(path, twoSlashes)
+}
+
+// Leveled returns a path with its escapes decoded and its slashes merged, as nginx compares it with
+// locations. It returns path itself if that is the same, and otherwise allocates.
+func Leveled(path []byte) []byte {
+	if IsLevel(path) {
+		return path
+	}
+	level := make([]byte, 0, len(path))
+	for len(path) > 0 {
+		c, width := DecodeByte(path)
+		path = path[width:]
+		if c != '/' || !bytes.HasSuffix(level, slash) {
+			level = append(level, c)
+		}
+	}
+	return level
+}
+
+// AppendEscaped appends a decoded path, or a part of one, with the escapes that nginx gives to a
+// path that it has changed (NGX_ESCAPE_URI of its 1.21.1 and later).
+func AppendEscaped(b, path []byte) []byte {
+	const digits = "0123456789ABCDEF"
+	for _, c := range path {
+		if c <= ' ' || c >= 0x7f || bytes.IndexByte(escaped, c) >= 0 {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+var escaped = []byte("\"#%<>?\\^`{|}")

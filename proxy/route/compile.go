@@ -14,10 +14,10 @@ import (
 // earlier one goes first, so the caller puts older objects first. Compile keeps the slices
 // within the entries. The error names the path, and the condition if there is one.
 func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
-	entries = slices.Clone(entries)
-	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	entries = inOrder(entries)
 	p := &Paths[T]{}
-	var plainPaths, spellings, expressions collection[T]
+	var before, among textCollection[T]
+	var expressions, decoded collection[T]
 	for i := range entries {
 		pause.IfDue()
 		path := &entries[i].Path
@@ -25,26 +25,49 @@ func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
 		if err != nil {
 			return nil, fmt.Errorf("compiling the path %q: %w", path.Text, err)
 		}
-		switch path.class() {
-		case everything:
+		switch class := path.class(); {
+		case class == everything:
 			p.everything = append(p.everything, e)
-		case regular:
+		case path.Kind == Expression && path.Decoded:
+			decoded.add(beginning, e)
+		case path.Kind == Expression:
 			expressions.add(beginning, e)
+		case class == regular:
+			among.add(path, e)
 		default:
-			plainPaths.add(path.Text, e)
-			if path.AnySpelling {
-				spellings.add(lowered(path.Text), e)
-			}
+			before.add(path, e)
 		}
 	}
-	p.plain, p.spellings, p.expressions = plainPaths.index(), spellings.index(), expressions.index()
+	p.before, p.among, p.expressions, p.decoded = before.texts(), among.texts(), expressions.index(), decoded.index()
 	return p, nil
+}
+
+// inOrder returns matches in the order of precedence.
+func inOrder[T any](entries []Entry[T]) []Entry[T] {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	return entries
+}
+
+// textCollection are entries of paths that are no expressions, before they become texts.
+type textCollection[T any] struct{ plain, spellings collection[T] }
+
+func (c *textCollection[T]) add(path *Path, e entry[T]) {
+	c.plain.add(path.Text, e)
+	if path.AnySpelling {
+		c.spellings.add(lowered(path.Text), e)
+	}
+}
+
+func (c *textCollection[T]) texts() texts[T] {
+	return texts[T]{c.plain.index(), c.spellings.index()}
 }
 
 var (
 	errNoSlash           = errors.New("a path begins with a slash")
 	errSpeltExpression   = errors.New("a regular expression cannot match all spellings of a path; use a prefix")
-	errFoldedText        = errors.New("only a regular expression can ignore case")
+	errFoldedText        = errors.New("only a regular expression can ignore case, or match a decoded path")
+	errAmongItself       = errors.New("a regular expression is among the expressions anyway")
 	errUnknownComparison = errors.New("the kind of the path does not exist")
 )
 
@@ -60,10 +83,12 @@ func newEntry[T any](of *Entry[T], position uint32) (e entry[T], beginning strin
 		return e, "", errUnknownComparison
 	case p.Kind != Expression && !strings.HasPrefix(p.Text, "/"):
 		return e, "", errNoSlash
-	case p.Kind != Expression && p.FoldCase:
+	case p.Kind != Expression && (p.FoldCase || p.Decoded):
 		return e, "", errFoldedText
 	case p.Kind != Expression:
 		return e, "", nil
+	case p.Among:
+		return e, "", errAmongItself
 	case p.AnySpelling:
 		return e, "", errSpeltExpression
 	}

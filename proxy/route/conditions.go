@@ -186,12 +186,12 @@ func (c *condition) holdParameter(query []byte) bool {
 	return false
 }
 
-// decodeQuery is decode for a query, in which a plus sign is a space.
+// decodeQuery is message.DecodeByte for a query, in which a plus sign is a space.
 func decodeQuery(b []byte) (c byte, width int) {
 	if b[0] == '+' {
 		return ' ', 1
 	}
-	return decode(b)
+	return message.DecodeByte(b)
 }
 
 // equalDecoded reports whether b is want after decoding.

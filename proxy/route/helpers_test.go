@@ -11,7 +11,8 @@ import (
 
 // entriesOf reads a match from each line of text. The route is the number of the line. The first
 // word is the path: /a is a prefix, =/a exact, /a... is Begins, ~/a an expression, ~*/a one that
-// ignores case, and ! before the others means every spelling. The other words are conditions:
+// ignores case, ~d/a one that ignores case and matches the decoded path. Before the others, ! means
+// every spelling, and @ a path among the expressions. The other words are conditions:
 // M=GET,POST H:name=value C:name=value Q:name=value N=192.0.2.0/24,2001:db8::/32. A value that is
 // "*" is Present, and one that begins with ~ an expression.
 func entriesOf(text string) (entries []Entry[int], err error) {
@@ -32,15 +33,18 @@ func entriesOf(text string) (entries []Entry[int], err error) {
 }
 
 func pathOf(text string) (p Path) {
+	if rest, ok := strings.CutPrefix(text, "@"); ok {
+		p.Among, text = true, rest
+	}
 	if rest, ok := strings.CutPrefix(text, "!"); ok {
 		p.AnySpelling, text = true, rest
 	}
 	for _, one := range []struct {
 		sign string
 		kind Kind
-	}{{"=", Exact}, {"~*", Expression}, {"~", Expression}} {
+	}{{"=", Exact}, {"~*", Expression}, {"~d", Expression}, {"~", Expression}} {
 		if rest, ok := strings.CutPrefix(text, one.sign); ok {
-			p.Kind, p.Text, p.FoldCase = one.kind, rest, one.sign == "~*"
+			p.Kind, p.Text, p.FoldCase, p.Decoded = one.kind, rest, one.sign == "~*" || one.sign == "~d", one.sign == "~d"
 			return p
 		}
 	}

@@ -3,15 +3,24 @@ package route
 import (
 	"iter"
 	"regexp"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Paths are the compiled matches of a host. Several goroutines may use them at once, because
 // they never change. Compile makes them.
 type Paths[T any] struct {
-	plain       *index[T]  // by path; nil: none
-	spellings   *index[T]  // of paths in any spelling, by path in lower case; they are in plain as well; nil: none
+	before      texts[T]   // the paths that go before expressions
+	among       texts[T]   // the paths among the expressions
 	expressions *index[T]  // by the literal text with which all paths of the expression begin, in lower case; nil: none
+	decoded     *index[T]  // the same for expressions that match decoded paths; nil: none
 	everything  []entry[T] // with the prefix "/"
+}
+
+// texts are paths that are no expressions.
+type texts[T any] struct {
+	plain     *index[T] // by path; nil: none
+	spellings *index[T] // of paths in any spelling, by path in lower case; they are in plain as well; nil: none
 }
 
 // index finds the entries of a text. The entries of a node are in the order of precedence.
@@ -40,20 +49,39 @@ func (p *Paths[T]) Find(r *Request) (route T, found bool) {
 }
 
 func (p *Paths[T]) find(path []byte, r *Request) *entry[T] {
-	var best *entry[T]
-	if p.plain != nil {
-		best = p.plain.longest(path, r)
-	}
-	if p.spellings != nil {
-		best = first(best, p.spellings.longestSpelling(path, r))
-	}
-	if best == nil && p.expressions != nil {
-		best = p.expressions.firstExpression(path, r)
+	best := p.before.find(path, r)
+	if best == nil {
+		best = p.findAmong(path, r)
 	}
 	for i := 0; best == nil && i < len(p.everything); i++ {
 		if e := &p.everything[i]; e.conditions.hold(r) {
 			best = e
 		}
+	}
+	return best
+}
+
+// findAmong returns the first match among the expressions, and the paths among them.
+func (p *Paths[T]) findAmong(path []byte, r *Request) (best *entry[T]) {
+	if p.expressions != nil {
+		best = p.expressions.firstExpression(path, r)
+	}
+	if p.decoded != nil {
+		best = first(best, p.decoded.firstDecoded(path, r))
+	}
+	if p.among.plain != nil {
+		best = first(best, p.among.find(path, r))
+	}
+	return best
+}
+
+// find returns the first match for a path.
+func (t *texts[T]) find(path []byte, r *Request) (best *entry[T]) {
+	if t.plain != nil {
+		best = t.plain.longest(path, r)
+	}
+	if t.spellings != nil {
+		best = first(best, t.spellings.longestSpelling(path, r))
 	}
 	return best
 }
@@ -70,7 +98,7 @@ func first[T any](a, b *entry[T]) *entry[T] {
 // times.
 func (p *Paths[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for _, entries := range [][]entry[T]{p.plain.all(), p.expressions.all(), p.everything} {
+		for _, entries := range [][]entry[T]{p.before.plain.all(), p.among.plain.all(), p.expressions.all(), p.decoded.all(), p.everything} {
 			for i := range entries {
 				if !yield(entries[i].route) {
 					return
@@ -104,6 +132,11 @@ func (x *index[T]) longest(path []byte, r *Request) *entry[T] {
 // ends reports whether the path may go on with rest after the text of e.
 func (e *entry[T]) ends(rest []byte) bool {
 	return len(rest) == 0 || e.kind != Exact && (rest[0] == '/' || e.slash || e.kind == Begins)
+}
+
+// firstDecoded is firstExpression for the path after decoding.
+func (x *index[T]) firstDecoded(path []byte, r *Request) *entry[T] {
+	return x.firstExpression(message.Leveled(path), r)
 }
 
 // firstExpression returns the first match for a path among the expressions.

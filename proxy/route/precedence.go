@@ -8,7 +8,8 @@ import (
 // precedence compares two matches of a host. Of all matches that accept a request, the least
 // one gets it:
 //
-//  1. a path before an expression, and an expression before "/" as prefix;
+//  1. a path before an expression and before a path that goes among the expressions, and these
+//     before "/" as prefix;
 //  2. the longer text;
 //  3. an exact path before a prefix;
 //  4. a match of one spelling before AnySpelling, and Prefix before Begins;
@@ -37,7 +38,7 @@ func precedence(a, b *Match) int {
 // The classes of paths, in their order.
 const (
 	plain   = iota
-	regular // an expression
+	regular // an expression, or a path that goes among them
 	everything
 )
 
@@ -47,6 +48,8 @@ func (p *Path) class() int {
 		return regular
 	case p.Kind != Exact && p.Text == "/":
 		return everything
+	case p.Among:
+		return regular
 	}
 	return plain
 }
@@ -66,11 +69,12 @@ func compareExpressions(a, b *Path) int {
 	if a.Kind != Expression || b.Kind != Expression {
 		return 0
 	}
-	fold := func(p *Path) int {
-		if p.FoldCase {
-			return 1
-		}
-		return 0
+	return cmp.Or(strings.Compare(b.Text, a.Text), number(a.FoldCase)-number(b.FoldCase), number(a.Decoded)-number(b.Decoded))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
 	}
-	return cmp.Or(strings.Compare(b.Text, a.Text), fold(a)-fold(b))
+	return 0
 }

@@ -48,18 +48,26 @@ func orderOf(m *Match) []int {
 		for _, b := range []byte(p.Text) {
 			order = append(order, -int(b))
 		}
-		order = append(order, 0)
+		order = append(order, 0, 0)
 		if p.FoldCase {
+			order[len(order)-2] = 1
+		}
+		if p.Decoded {
 			order[len(order)-1] = 1
 		}
 	} else if p.Text == "/" && p.Kind != Exact {
 		order[0] = 2
+	} else if p.Among {
+		order[0] = 1
 	}
 	return append(order, -min(1, len(m.Methods)), -len(m.Headers), -len(m.Query), -len(m.Cookies), -min(1, len(m.Clients)))
 }
 
 func accepts(m *Match, r *Request) bool {
 	path := string(r.Head.Bytes(r.Head.Path))
+	if m.Path.Decoded {
+		path = merge(unescape(path))
+	}
 	matches := acceptsText(&m.Path, path)
 	if m.Path.AnySpelling && !matches {
 		leveled := m.Path
@@ -98,12 +106,13 @@ func unescape(s string) string {
 	})
 }
 
-func level(path string) string {
-	path = unescape(path)
+func level(path string) string { return strings.ToLower(merge(unescape(path))) }
+
+func merge(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
 	}
-	return strings.ToLower(path)
+	return path
 }
 
 func acceptsValue(c Condition, value string) bool {
@@ -200,6 +209,7 @@ func FuzzPaths(f *testing.F) {
 	f.Add(lines("/a/b", "/a", "/a/bc", "!=/a/b/"), "GET //a/%62/")
 	f.Add(lines("/cart M=POST,PUT", "/cart M=POST H:X-Canary=always", "/cart Q:beta=* Q:v=~[0-9]+", "/cart C:tester=yes", "/ N=203.0.113.0/24"),
 		"POST /cart?v=%31&beta from 203.0.113.7\nX-Canary: always\nCookie: a=b; tester=yes")
+	f.Add(lines("~d/a/(b|c)", "@/a", "@!=/A/b", "/a/b/c", "~/a/bc", "/"), "GET /%61//B")
 	f.Add(lines("~/a|/b", "~^/a/", "~/(a|b)+$", `~/a\.b`, "~*/(?:x/)?Y"), "GET /a.b")
 	f.Fuzz(func(t *testing.T, table, request string) {
 		if strings.ContainsFunc(table+request, func(r rune) bool { return r > 0x7e }) || strings.Contains(table, `\Q`) || len(table) > 4096 {
@@ -223,12 +233,12 @@ func (r random) path() string {
 }
 
 func (r random) match() string {
-	path := r.one("", "", "", "=", "!", "!=") + r.path() + r.one("", "", "", "...")
+	path := r.one("", "", "", "@") + r.one("", "", "", "=", "!", "!=") + r.path() + r.one("", "", "", "...")
 	switch r.IntN(8) {
 	case 0:
 		path = "/"
 	case 1:
-		path = r.one("~", "~*") + r.path() + r.one("", "(/|$)", "[a-z]*$", "+", "?b", "{1,2}", "|/b", "(?i)/B", ".*")
+		path = r.one("~", "~*", "~d") + r.path() + r.one("", "(/|$)", "[a-z]*$", "+", "?b", "{1,2}", "|/b", "(?i)/B", ".*")
 	}
 	return path + r.one("", "", "", " M=GET", " M=POST,GET") + r.one("", "", "", " H:x=1", " H:x=~[12] H:y=*") +
 		r.one("", "", "", " Q:q=1", " Q:q=* Q:r=~a?") + r.one("", "", "", " C:c=1") + r.one("", "", "", " N=192.0.2.0/24")

@@ -2,73 +2,228 @@ package route
 
 import (
 	"bytes"
-	"slices"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Respelled finds the routes that a request would have if its path were spelled in another
 // way: with escapes decoded, slashes merged, parameters (";a=b") removed, or in another case.
 // Several goroutines may use it at once, because it never changes.
-type Respelled[T any] struct{ paths *Paths[T] }
-
-// CompileRespelled compiles the matches of a host, as Compile does.
-func CompileRespelled[T any](entries []Entry[T]) (*Respelled[T], error) {
-	// The entries themselves go before their copies: a path that is spelled as in a match
-	// is meant.
-	all := slices.Clone(entries)
-	for _, e := range entries {
-		if e.Path.Kind == Expression {
-			e.Path.FoldCase = true
-		} else {
-			e.Path.Text, e.Path.AnySpelling = string(appendLeveled(nil, []byte(e.Path.Text), false)), true
-		}
-		all = append(all, e)
-	}
-	paths, err := Compile(all)
-	return &Respelled[T]{paths}, err
+type Respelled[T any] struct {
+	written *Paths[T]          // the matches as they are
+	ranks   []uint32           // of the matches, in the order of precedence
+	any     *Paths[respelt[T]] // the matches in any spelling; expressions in any case
 }
+
+// respelt is the route of a match, and its rank. Of two matches that have a path in some spelling, the
+// one with the higher rank is more specific; if both ranks are equal, they have the same path.
+type respelt[T any] struct {
+	route T
+	rank  uint32
+}
+
+// CompileRespelled compiles the matches of a host. written is the result of Compile for them.
+func CompileRespelled[T any](entries []Entry[T], written *Paths[T]) (*Respelled[T], error) {
+	s := &Respelled[T]{written: written}
+	var all []Entry[respelt[T]]
+	among := make(map[string]uint32) // the ranks of paths among expressions
+	for i, e := range inOrder(entries) {
+		m, rank := e.Match, uint32(0)
+		class := m.Path.class()
+		if m.Path.Kind == Expression {
+			m.Path.FoldCase, rank = true, uint32(len(entries)-i)
+		} else if class != everything {
+			m.Path.Text, m.Path.AnySpelling = string(message.Leveled([]byte(m.Path.Text))), true
+			if rank = rankOfPlain + uint32(len(m.Path.Text)); class == regular {
+				text := lowered(m.Path.Text)
+				rank = max(uint32(len(entries)-i), among[text])
+				among[text] = rank
+			}
+		}
+		s.ranks = append(s.ranks, rank)
+		all = append(all, Entry[respelt[T]]{m, respelt[T]{e.Route, rank}})
+	}
+	var err error
+	s.any, err = Compile(all)
+	return s, err
+}
+
+// rankOfPlain is more than the number of matches of a host.
+const rankOfPlain = 1 << 31
 
 // Any reports whether a route that another spelling of the request's path has fulfils the
-// condition is. It allocates only for paths with escapes, parameters or repeated slashes.
+// condition is. A match for the path as it is written is meant: less specific ones do not count then.
+// Any allocates only for paths with escapes, parameters or repeated slashes.
 func (s *Respelled[T]) Any(r *Request, is func(T) bool) bool {
-	path := r.Head.Bytes(r.Head.Path)
-	if e := s.paths.find(path, r); e != nil && is(e.route) {
-		return true
-	}
-	isLevel := !bytes.ContainsAny(path, "%;") && !bytes.Contains(path, twoSlashes)
-	return !isLevel && s.anyLeveled(path, r, is)
+	return s.AnyOf(r.Head.Bytes(r.Head.Path), r, is)
 }
 
-// anyLeveled is Any for the leveled forms of a path. It allocates.
-func (s *Respelled[T]) anyLeveled(path []byte, r *Request, is func(T) bool) bool {
+// AnyOf is Any for a request with another path. The route of that path as it is written counts, too.
+func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
+	least := uint32(0)
+	if e := s.written.find(path, r); e != nil {
+		if is(e.route) {
+			return true
+		}
+		least = s.ranks[e.position]
+	}
+	if s.anyRead(path, r, least, is) {
+		return true
+	}
+	isOne := message.IsLevel(path) && bytes.IndexByte(path, ';') < 0
+	return !isOne && s.anyReading(path, r, least, is)
+}
+
+// anyReading is AnyOf for the readings of a path. It allocates.
+func (s *Respelled[T]) anyReading(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	var buf [256]byte
-	for _, bare := range []bool{false, true} {
-		if e := s.paths.find(appendLeveled(buf[:0], path, bare), r); e != nil && is(e.route) {
+	for _, how := range readings {
+		if how.changes(path) && s.anyRead(appendRead(buf[:0], path, how), r, least, is) {
 			return true
 		}
 	}
 	return false
 }
 
-// appendLeveled appends a path with its escapes decoded and its slashes merged, and if bare is
-// true without the parameters of its segments.
-func appendLeveled(buf, path []byte, bare bool) []byte {
-	for len(path) > 0 {
-		c, width := decode(path)
-		path = path[width:]
-		switch {
-		case c == '/' && bytes.HasSuffix(buf, slash):
-		case c == ';' && bare:
-			for len(path) > 0 {
-				if c, width = decode(path); c == '/' {
-					break
-				}
-				path = path[width:]
-			}
-		default:
-			buf = append(buf, c)
-		}
+// anyRead is AnyOf for one reading of a path. Only matches of a higher rank than least count.
+func (s *Respelled[T]) anyRead(path []byte, r *Request, least uint32, is func(T) bool) bool {
+	counts := func(e *entry[respelt[T]]) bool {
+		return e.route.rank > least && is(e.route.route) && e.conditions.hold(r)
 	}
-	return buf
+	return s.any.before.spellings.anySpelling(path, counts) || s.any.among.spellings.anySpelling(path, counts) ||
+		s.any.expressions.anyExpression(path, counts) || s.any.decoded != nil && s.any.decoded.anyExpression(message.Leveled(path), counts)
 }
 
-var slash, twoSlashes = []byte("/"), []byte("//")
+// anySpelling reports whether a path has, in any spelling, a match that counts.
+func (x *index[T]) anySpelling(path []byte, counts func(*entry[T]) bool) bool {
+	if x == nil {
+		return false
+	}
+	c := x.cursor()
+	last := byte(0)
+	for i := 0; i < len(path); {
+		b, width := message.DecodeByte(path[i:])
+		i += width
+		if b == '/' && last == '/' {
+			continue
+		}
+		if x.anyAt(c.text(), []byte{b}, counts) {
+			return true
+		}
+		if last = b; !c.step(lower(b)) {
+			return false
+		}
+	}
+	return x.anyAt(c.text(), nil, counts)
+}
+
+// anyAt reports whether a match of the node counts, if the path goes on with rest. n may be nil.
+func (x *index[T]) anyAt(n *node, rest []byte, counts func(*entry[T]) bool) bool {
+	if n == nil {
+		return false
+	}
+	for i := n.from; i < n.to; i++ {
+		if e := &x.entries[i]; e.ends(rest) && counts(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyExpression reports whether an expression matches the path and counts.
+func (x *index[T]) anyExpression(path []byte, counts func(*entry[T]) bool) bool {
+	if x == nil {
+		return false
+	}
+	c := x.cursor()
+	for i := 0; ; i++ {
+		if n := c.text(); n != nil {
+			for j := n.from; j < n.to; j++ {
+				if e := &x.entries[j]; counts(e) && e.expression.Match(path) {
+					return true
+				}
+			}
+		}
+		if i == len(path) || !c.step(lower(path[i])) {
+			return false
+		}
+	}
+}
+
+// reading is what an endpoint may do with a path before it looks at it, in this order.
+type reading struct {
+	bare   bool // it removes the parameters of segments
+	decode bool // it decodes escapes
+	again  bool // it removes parameters that it has decoded
+	merge  bool // it merges slashes
+}
+
+// readings are the readings of a path, apart from the path as it is written. Each of them stands for
+// upper and lower case as well.
+var readings = func() (all []reading) {
+	for i := 1; i < 16; i++ {
+		if how := (reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0}); how.decode || !how.again {
+			all = append(all, how)
+		}
+	}
+	return all
+}()
+
+// changes reports whether every step of the reading may change the path.
+func (how reading) changes(path []byte) bool {
+	return (!how.decode || bytes.IndexByte(path, '%') >= 0) && (!how.bare || bytes.IndexByte(path, ';') >= 0)
+}
+
+// appendRead appends a path as an endpoint reads it.
+func appendRead(buf, path []byte, how reading) []byte {
+	begin := len(buf)
+	buf = append(buf, path...)
+	b := buf[begin:]
+	if how.bare {
+		b = withoutParameters(b)
+	}
+	if how.decode {
+		b = withoutEscapes(b)
+	}
+	if how.again {
+		b = withoutParameters(b)
+	}
+	if how.merge {
+		b = withoutRepeats(b)
+	}
+	return buf[:begin+len(b)]
+}
+
+// withoutParameters removes the parameters of segments within b.
+func withoutParameters(b []byte) []byte {
+	to, skips := b[:0], false
+	for _, c := range b {
+		if skips = c != '/' && (skips || c == ';'); !skips {
+			to = append(to, c)
+		}
+	}
+	return to
+}
+
+// withoutEscapes decodes escapes within b, once.
+func withoutEscapes(b []byte) []byte {
+	to := b[:0]
+	for len(b) > 0 {
+		c, width := message.DecodeByte(b)
+		to, b = append(to, c), b[width:]
+	}
+	return to
+}
+
+// withoutRepeats merges slashes within b.
+func withoutRepeats(b []byte) []byte {
+	to := b[:0]
+	for _, c := range b {
+		if c != '/' || !bytes.HasSuffix(to, slash) {
+			to = append(to, c)
+		}
+	}
+	return to
+}
+
+var slash = []byte("/")

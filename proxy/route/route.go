@@ -5,7 +5,7 @@
 // first finds the host (Hosts.Find), then the route among the matches of that host
 // (Paths.Find). Between the two steps the caller may check what depends only on the host, such
 // as TLS. A lookup takes no lock, and allocates nothing, unless an expression is compared with
-// a percent-encoded query parameter. Its time does not grow with the number of hosts or paths.
+// a percent-encoded query parameter or a decoded path. Its time does not grow with the number of hosts or paths.
 // Only matches of one path, and expressions that begin with the same text, are asked in turn.
 package route
 
@@ -16,7 +16,7 @@ import (
 )
 
 // Kind is how the text of a Path is compared with the path of a request. The path of a request
-// is compared as it was sent, without decoding.
+// is compared as it was sent, without decoding, unless the Path says otherwise.
 type Kind uint8
 
 const (
@@ -39,6 +39,12 @@ type Path struct {
 	Text string // begins with a slash, unless Kind is Expression
 	// FoldCase makes an Expression ignore the case of ASCII letters.
 	FoldCase bool
+	// Decoded makes an Expression match the path with its escapes decoded and its slashes merged,
+	// as nginx does.
+	Decoded bool
+	// Among puts a path that is no Expression among the expressions, in the order of the length of
+	// their texts. Otherwise it goes before all expressions.
+	Among bool
 	// AnySpelling makes a path match in every spelling that an endpoint may treat as the same:
 	// with escapes decoded, slashes merged, and letters in another case. Text is decoded. An
 	// Expression cannot have it.

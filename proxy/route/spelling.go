@@ -10,7 +10,7 @@ func (x *index[T]) longestSpelling(path []byte, r *Request) (best *entry[T]) {
 	c := x.cursor()
 	last := byte(0)
 	for i := 0; i < len(path); {
-		b, width := decode(path[i:])
+		b, width := message.DecodeByte(path[i:])
 		i += width
 		if b == '/' && last == '/' {
 			continue
@@ -36,22 +36,6 @@ func (x *index[T]) spelt(n *node, rest []byte, r *Request, otherwise *entry[T]) 
 		}
 	}
 	return otherwise
-}
-
-// decode returns the first byte of b with its escape decoded, and its width in b.
-func decode(b []byte) (c byte, width int) {
-	if b[0] == '%' && len(b) > 2 && message.HexDigit(b[1]) && message.HexDigit(b[2]) {
-		return unhex(b[1])<<4 | unhex(b[2]), 3
-	}
-	return b[0], 1
-}
-
-// unhex returns the value of a hexadecimal digit.
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
-	}
-	return c&^0x20 - 'A' + 10
 }
 
 func lower(c byte) byte {

@@ -184,7 +184,7 @@ func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
 func untilLogOpens(t *testing.T) {
 	eventually(t, "a log is being opened", func() error {
 		stacks := make([]byte, 1<<20)
-		if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "node.(*logFile).Reopen") {
+		if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "accesslog.openFile") {
 			return errors.New("no goroutine opens one")
 		}
 		return nil

@@ -7,17 +7,23 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/listener"
-	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // This file logs the events of all parts, each once, and with a limited rate, so that a
 // stranger cannot fill the disk.
 
-func (s *server) logRecord(r *proxy.Record) {
-	if a := s.lines.Load(); a != nil && a.samples(r) {
-		r.Redaction = a.redact
-		a.Info("", r.Fields()...)
+// logRecord writes a line of the access log. If a reload replaces the log at this moment, the
+// line goes to the new one.
+func (s *server) logRecord(r *accesslog.Record) {
+	for a := s.lines.Load(); a != nil && !a.Put(a.format, r); {
+		next := s.lines.Load()
+		if next == a {
+			return // weir has ended
+		}
+		a = next
 	}
 }
 
@@ -28,31 +34,23 @@ func (s *server) refusedByListener(r listener.Refusal) {
 			zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer))
 		return
 	}
-	a := s.lines.Load()
-	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
-		a.Info("", proxy.RefusedFields(r.Client, r.Peer, r.Listener, r.Reason.String(), r.Err)...)
+	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
+		s.logRecord(&accesslog.Record{Kind: "refused", Listener: r.Listener, Origin: &conn.Origin{Client: r.Client, Peer: r.Peer},
+			Reason: r.Reason.String(), Err: r.Err})
 	}
 }
 
 // refusedByProxy logs a connection that ended before its first request or tunnel.
-func (s *server) refusedByProxy(r *proxy.Record) {
-	a := s.lines.Load()
-	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
-		r.Redaction = a.redact
-		a.Info("", r.Fields()...)
+func (s *server) refusedByProxy(r *accesslog.Record) {
+	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
+		s.logRecord(r)
 	}
 }
 
 func (s *server) moreRefusals(key string, held int) {
 	l, reason, _ := strings.Cut(key, "\x00")
 	reason, result, _ := strings.Cut(reason, "\x00")
-	fields := []zap.Field{zap.String("kind", "refused"), zap.String("listener", l), zap.String("reason", reason), zap.Int("more", held)}
-	if result != "" {
-		fields = append(fields, zap.String("tls_result", result))
-	}
-	if a := s.lines.Load(); a != nil {
-		a.Info("", fields...)
-	}
+	s.logRecord(&accesslog.Record{Kind: "refused", Listener: l, Reason: reason, Result: result, More: held})
 }
 
 // panicked reports a connection that ended because of a bug of weir.
@@ -66,7 +64,7 @@ func (s *server) panicked(listener string, value any, stack []byte) {
 const panicLine = "a bug in weir ended a connection; please report it"
 
 // looped logs a request or a connection that came back to weir too often.
-func (s *server) looped(r *proxy.Record) {
+func (s *server) looped(r *accesslog.Record) {
 	if s.limited.Allow(loopLine + "\x00" + r.Backend) {
 		s.log.Warn(loopLine, zap.String("listener", r.Listener), zap.String("route", r.Route), zap.String("backend", r.Backend), zap.Error(r.Err))
 	}
@@ -75,7 +73,7 @@ func (s *server) looped(r *proxy.Record) {
 const loopLine = "a route leads back to weir"
 
 // guardFailed logs that a guard of a route could not decide on a request.
-func (s *server) guardFailed(guard string, r *proxy.Record) {
+func (s *server) guardFailed(guard string, r *accesslog.Record) {
 	if s.guarded.Allow(r.Route + "\x00" + guard) {
 		s.log.Error(guardLine, zap.String("route", r.Route), zap.String("guard", guard), zap.String("reason", r.Reason), zap.Error(r.Err))
 	}

@@ -16,7 +16,8 @@ type serverMetrics struct {
 	panics  prometheus.Counter
 	refused *prometheus.CounterVec // refused requests to the admin and metrics ports
 
-	droppedLines prometheus.Counter // lines of the access log
+	lines        prometheus.Counter // of the access log
+	droppedLines *prometheus.CounterVec
 }
 
 func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
@@ -30,13 +31,17 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
 			Help: "Bugs in weir that ended a connection, or prevented a change of a cluster's objects from taking effect. The log has the stack trace. Please report each of them."}),
 	}
-	m.droppedLines = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_access_log_dropped_lines_total",
-		Help: "Lines of the access log that weir could not write, for example because the disk is full."})
+	m.lines = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_access_log_lines_total", Help: "Lines of the access log that weir has written."})
+	m.droppedLines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_access_log_dropped_lines_total",
+		Help: "Lines of the access log that weir dropped, by reason: failed (the write failed, for example because the disk is full) or full (the destination is slow, and the buffer is full)."}, []string{"reason"})
+	for _, reason := range []string{"failed", "full"} {
+		m.droppedLines.WithLabelValues(reason)
+	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.refused = newRefused(reg)
-	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.droppedLines, build)
+	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.lines, m.droppedLines, build)
 	m.reloads.WithLabelValues("success")
 	m.reloads.WithLabelValues("failure")
 	return m

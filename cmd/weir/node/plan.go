@@ -68,7 +68,7 @@ func (s *server) apply(file *config.Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { a.lines.closeUnless(s.lines.Load()) }()
+	defer func() { s.closeLines(a.lines, s.lines.Load()) }()
 	shared := s.shareAhead(file)
 	a.answers = s.backends.Resolve(file.AllBackends(), backend.FilePatience, nil)
 	if err := s.applyAhead(file, a); err != nil {

@@ -240,7 +240,7 @@ type watcher struct {
 
 func (s *server) reopenLogs() {
 	if a := s.lines.Load(); a != nil {
-		if err := a.file.Reopen(); err != nil {
+		if err := a.Reopen(); err != nil {
 			s.log.Error("weir cannot open the access log again, and continues in the old file", zap.Error(err))
 		}
 	}

@@ -31,11 +31,12 @@ import (
 // server is the running weir. It connects all parts; no other code connects them. apply
 // puts a configuration into effect, the first one and each later one.
 type server struct {
-	log    *zap.Logger
-	level  zap.AtomicLevel
-	build  Build
-	lines  atomic.Pointer[accessLog]
-	access atomic.Pointer[access] // rules of the admin port; never nil
+	log          *zap.Logger
+	level        zap.AtomicLevel
+	build        Build
+	lines        atomic.Pointer[accessLog]
+	closingLines sync.WaitGroup         // the access logs of earlier configurations
+	access       atomic.Pointer[access] // rules of the admin port; never nil
 
 	registry   *prometheus.Registry
 	metrics    *serverMetrics
@@ -171,7 +172,8 @@ func (s *server) adopt(p *plan) {
 	s.changes++
 	s.adoptCertificates(p)
 	setLevel(s.level, p.cfg.Log)
-	defer s.lines.Swap(p.lines).closeUnless(p.lines)
+	before := s.lines.Swap(p.lines)
+	defer s.closeLines(before, p.lines)
 	if p.lines != nil {
 		s.proxy.SetLog(s.logRecord)
 	} else {
@@ -344,6 +346,7 @@ func (s *server) closeBy(ends time.Time) {
 	s.filters.Close()
 	s.backends.Close()
 	if a := s.lines.Load(); a != nil {
-		a.file.close()
+		s.endLines(a)
 	}
+	s.closingLines.Wait()
 }

@@ -9,6 +9,7 @@ package annotation
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,22 +96,52 @@ type context struct {
 	hasTLS bool
 	paths  paths
 	loose  bool // ingress-nginx may apply the annotations to more paths than weir
+
+	namespace string
+	values    map[string]string // of the annotations of ingress-nginx, without their prefix
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	return context{len(i.Spec.TLS) > 0, pathsOf(i), hasLoosePaths(i)}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, values: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
+		if key, ok := strings.CutPrefix(name, Nginx); ok {
+			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
+		}
+	}
+	if UsesPatterns(i) {
+		c.paths = pathsOf(i)
+	}
+	return c
+}
+
+// value is the value of another annotation of the Ingress; empty: it has none.
+func (c context) value(name string) string { return c.values[name] }
+
+// named reads the name of an object in the namespace of the Ingress, with or without the
+// namespace.
+func (c context) named(value string) (name string, ok bool) {
+	namespace, name, found := strings.Cut(value, "/")
+	if !found {
+		namespace, name = c.namespace, value
+	}
+	return name, namespace == c.namespace && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '.')
+	})
 }
 
 // hasLoosePaths reports whether ingress-nginx compares a path of the Ingress in another way
-// than weir: as text, or as a regular expression.
+// than weir: as text, or with special characters that are no regular expression.
 func hasLoosePaths(i *networkingv1.Ingress) bool {
-	patterns := isTrue(strings.TrimSpace(i.Annotations[Nginx+"use-regex"])) || i.Annotations[Nginx+"rewrite-target"] != ""
+	patterns := UsesPatterns(i)
 	loose := func(p networkingv1.HTTPIngressPath) bool {
 		isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
 		switch {
 		case p.Path == "" || p.Path == "/":
 			return false
-		case patterns || isText && !strings.HasSuffix(p.Path, "/"):
+		case patterns:
+			_, err := CompilePattern(p.Path)
+			return err != nil || HasChoice(p.Path)
+		case isText && !strings.HasSuffix(p.Path, "/"):
 			return true
 		}
 		return strings.ContainsFunc(p.Path, func(r rune) bool {
@@ -126,27 +157,22 @@ func hasLoosePaths(i *networkingv1.Ingress) bool {
 type paths int
 
 const (
-	special   paths = iota // a path has special characters of regular expressions
-	onlyPlain              // no path has special characters
-	onlyRoot               // all paths are "/"
+	readable   paths = iota // weir can compare all of them
+	unreadable              // weir cannot compare one of them
 )
 
 func pathsOf(i *networkingv1.Ingress) paths {
-	kind := onlyRoot
 	for _, rule := range i.Spec.Rules {
 		if rule.HTTP == nil {
 			continue
 		}
 		for _, p := range rule.HTTP.Paths {
-			switch {
-			case strings.ContainsAny(p.Path, `.*+?()[]{}|^$\`):
-				return special
-			case p.Path != "/" && p.Path != "":
-				kind = onlyPlain
+			if _, err := CompilePattern(p.Path); err != nil {
+				return unreadable
 			}
 		}
 	}
-	return kind
+	return readable
 }
 
 // A judge rates the values of one annotation. A test generates the tables in

@@ -52,11 +52,8 @@ func TestRate(t *testing.T) {
 	}
 	f(Nginx+"ssl-redirect", "true", false, Exact, "")
 	f(Nginx+"ssl-redirect", "false", false, Exact, "")
-	f(Nginx+"ssl-redirect", "false", true, No, "https_redirect")
-	f(Nginx+"force-ssl-redirect", "true", false, No, "under spec.tls")
-	f(Nginx+"force-ssl-redirect", "true", true, Near, "")
-	f(Nginx+"force-ssl-redirect", "True", false, No, "under spec.tls") // as strconv.ParseBool reads it
-	f(Nginx+"ssl-redirect", "1", true, Exact, "")
+	f(Nginx+"ssl-redirect", "false", true, Exact, "")
+	f(Nginx+"force-ssl-redirect", "True", false, Exact, "") // as strconv.ParseBool reads it
 	f(Nginx+"force-ssl-redirect", "false", false, Exact, "")
 	f(Nginx+"backend-protocol", "HTTP", false, Exact, "")
 	f(Nginx+"backend-protocol", "https", false, Near, "HTTP/2")
@@ -79,8 +76,9 @@ func TestRate(t *testing.T) {
 	f(Nginx+"proxy-buffer-size", "128k", false, Near, "head_size")
 	f(Nginx+"proxy-buffer-size", "9999999999999999999m", false, Near, "head_size")
 	f(Nginx+"proxy-read-timeout", " 60 ", false, Exact, "")
-	f(Nginx+"proxy-read-timeout", "3600", false, Near, "60 seconds")
-	f(Nginx+"rewrite-target", "/$2", false, No, "rewrite")
+	f(Nginx+"proxy-read-timeout", "3600", false, Exact, "")
+	f(Nginx+"proxy-read-timeout", "60s", false, Near, "a number of seconds")
+	f(Nginx+"rewrite-target", "/$2", false, Exact, "")
 	f(Nginx+"rewrite-targt", "/", false, No, "spelling")
 	f(Traefik+"frontend-entry-points", "http", false, Near, "")
 	f(Nginx+"use-regex", "true", false, Exact, "") // the Ingress has no path but "/"

@@ -16,6 +16,13 @@ type sample struct {
 	hasTLS       bool // the Ingress has spec.tls
 }
 
+// others are the other annotations of the Ingress in samples, by their words.
+var others = map[string]map[string]string{}
+
+func (s sample) context() context {
+	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words]}
+}
+
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
 
 // samples are values of annotations for which the rating depends on the value, and their
@@ -25,21 +32,20 @@ var update = flag.Bool("update", false, "write the tables of annotations into do
 var samples = map[string][]sample{
 	"backend-protocol":               {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
 	"traefik whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
-	"ssl-redirect":                   {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`, with `tls`", "false", true}},
-	"force-ssl-redirect":             {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
 	"proxy-buffer-size":              {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
 	"configuration-snippet":          {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
 	"server-snippet":                 {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
 	"router.entrypoints":             {{"`web`, `http`, with or without `websecure`, `https`", "web,websecure", false}, {"only `websecure`, `https`", "websecure", false}, {"other values", "internal", false}},
 	"frontend-entry-points":          {{"`web`, `http`, with or without `websecure`, `https`", "http", false}, {"only `websecure`, `https`", "https", false}, {"other values", "internal", false}},
-	"use-regex":                      {{"`false`", "false", false}, {"`true`, with paths of special characters", "true", false}, {"`true`, with paths without special characters", "true", false}, {"`true`, with the path `/` alone", "true", false}},
+	"use-regex":                      {{"`false`", "false", false}, {"`true`", "true", false}, {"`true`, with a path that RE2 does not know", "true", false}},
+	"rewrite-target":                 {{"a path, also with `$1` to `$9`", "/$2", false}, {"a URL", "https://a.example/$1", false}, {"with another variable", "/$host/$1", false}, {"a path without a slash at its beginning", "app/$1", false}, {"other values", "/a b", false}},
 	"router.pathmatcher":             {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"other values", "PathRegexp", false}},
 	"router.tls":                     {{"`true`", "true", false}, {"`false`", "false", false}},
 	"service.serversscheme":          {{"`http`", "http", false}, {"`https`", "https", false}, {"`h2c`", "h2c", false}},
 }
 
 // pathsCalled are the paths of the Ingress in samples.
-var pathsCalled = map[string]paths{"`true`, with paths without special characters": onlyPlain, "`true`, with the path `/` alone": onlyRoot}
+var pathsCalled = map[string]paths{"`true`, with a path that RE2 does not know": unreadable}
 
 var ratingWords = map[Rating]string{Exact: "exact", Near: "near", No: "not yet", guard: "not yet: 503"}
 
@@ -70,7 +76,7 @@ func rowsOf(t *testing.T, page, name string, j judge) (rows []row) {
 		t.Errorf("%s is looked at closely, and this test has no samples of its values", name)
 	}
 	for _, s := range all {
-		r, why := j.look(s.value, context{s.hasTLS, pathsCalled[s.words], strings.Contains(s.words, "with other paths")})
+		r, why := j.look(s.value, s.context())
 		add(": "+s.words, r, why)
 	}
 	return rows

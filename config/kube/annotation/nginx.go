@@ -17,7 +17,6 @@ const (
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not support this yet, and applies no limit"
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
-	noCanary    = "weir does not support this yet; it ignores canaries, with an event, and the main Ingress gets all requests"
 	noCORS      = "weir does not support this yet; let the application answer CORS requests"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
@@ -25,17 +24,23 @@ const (
 	alias       = "weir does not support this; add a rule with the same paths for each host"
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
+	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
 	ownHost     = "weir forwards the client's Host; a backend in weir's configuration can set another one (host)"
 	allLogged   = "weir logs all requests, or none without access_log"
-	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 )
 
 // families are the annotations of ingress-nginx that weir reads, without their prefix. Each
 // family has a file of its own, with what rates it and what reads it.
 var families = []map[string]judge{
 	bodySizes,
+	rewrites,
+	redirects,
+	canaries,
 	sourceRanges,
+	timeouts,
+	retries,
+	basicAuths,
 	unread,
 }
 
@@ -72,7 +77,6 @@ var unread = map[string]judge{
 	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
 	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
-	"auth-type": always(guard, refused), "auth-secret": always(guard, refused), "auth-secret-type": always(guard, refused), "auth-realm": always(guard, refused),
 	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
 	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
 	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
@@ -86,31 +90,18 @@ var unread = map[string]judge{
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
-	"canary": unless("false", No, noCanary), "canary-by-header": always(No, noCanary), "canary-by-header-value": always(No, noCanary), "canary-by-header-pattern": always(No, noCanary),
-	"canary-by-cookie": always(No, noCanary), "canary-weight": always(No, noCanary), "canary-weight-total": always(No, noCanary),
 	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
 
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
-	"rewrite-target": always(No, "weir does not rewrite paths yet; the application must serve the paths that clients request"),
-	"use-regex":      looking(useRegex),
-	"app-root":       always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
-	"temporal-redirect": always(No, noYet), "temporal-redirect-code": always(No, noYet), "from-to-www-redirect": unless("false", No, noYet),
-	"relative-redirects": unless("false", Near, "weir's redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"ssl-redirect": looking(sslRedirect), "force-ssl-redirect": looking(forceRedirect),
-	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL unchanged, with a trailing slash"),
-	"server-alias":            always(No, alias), "upstream-vhost": always(No, ownHost),
+	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
+	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
 	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
-	"proxy-connect-timeout":     unless("5|5s", Near, "weir waits 5 seconds for a connection"),
-	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for each next part of its body; tunnels such as WebSockets may be idle for an hour"),
-	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to read more of a request"),
-	"proxy-next-upstream":       unless("error timeout|error", Near, "weir tries another endpoint if the request cannot have had an effect, and never after a response has begun"),
-	"proxy-next-upstream-tries": unless("3", Near, "weir makes three attempts in total; endpoints that refuse the connection do not count"), "proxy-next-upstream-timeout": unless("0", Near, "weir limits the number of attempts, and the time of each"),
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
@@ -248,40 +239,10 @@ func everybody(value string, _ context) (Rating, string) {
 	return guard, refused
 }
 
-// useRegex rates use-regex: an expression without special characters is a prefix.
-func useRegex(value string, c context) (Rating, string) {
-	switch {
-	case !isTrue(value) || c.paths == onlyRoot:
-		return Exact, ""
-	case c.paths == onlyPlain:
-		return Near, "weir treats a path without special characters as a prefix, and its comparison is case-sensitive"
-	}
-	return No, onlyPaths
-}
-
 // isTrue reads a value as ingress-nginx does.
 func isTrue(value string) bool {
 	is, _ := strconv.ParseBool(value)
 	return is
-}
-
-func sslRedirect(value string, c context) (Rating, string) {
-	switch {
-	case isTrue(value) || !c.hasTLS:
-		return Exact, ""
-	default:
-		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false turns this off for all Ingresses"
-	}
-}
-
-func forceRedirect(value string, c context) (Rating, string) {
-	switch {
-	case !isTrue(value):
-		return Exact, ""
-	case c.hasTLS:
-		return Near, "weir redirects the hosts for which this Ingress has TLS"
-	}
-	return No, "weir redirects only hosts for which the Ingress has TLS; add them under spec.tls, with or without a secretName"
 }
 
 // headSize rates proxy-buffer-size, which ingress-nginx needs for large response heads.

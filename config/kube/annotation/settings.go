@@ -16,6 +16,13 @@ type Settings struct {
 	// Allow and Deny are the networks of the clients that may use the routes, and of those that
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
+	Rewrite     Rewrite
+	Redirects   Redirects
+	Canary      Canary
+
+	Timeouts  Timeouts
+	Retries   Retries
+	BasicAuth BasicAuth
 
 	allowed bool // allowlist-source-range has set Allow
 }

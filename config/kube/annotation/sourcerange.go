@@ -15,7 +15,7 @@ var sourceRanges = map[string]judge{
 
 const (
 	badList   = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
-	looseList = "the Ingress has use-regex, rewrite-target, a path of special characters, or a path of type ImplementationSpecific that does not end in a slash, and weir cannot tell how far ingress-nginx protects it, so weir answers 503; write paths of type Prefix or Exact"
+	looseList = "the Ingress has a path of special characters, a path of type ImplementationSpecific that does not end in a slash, or a regular expression that RE2 does not know or that has a bar outside of parentheses, and weir cannot tell how far ingress-nginx protects it, so weir answers 503; write paths of type Prefix or Exact, or regular expressions with use-regex"
 )
 
 // allowlist reads allowlist-source-range. ingress-nginx ignores the older name beside it.

@@ -77,9 +77,12 @@ func TestSourceRangesAndPaths(t *testing.T) {
 	f("/", &any, "", false)
 	f("/", &any, "use-regex", false)
 	f("/", &prefix, "rewrite-target", false)
-	f("/a", &prefix, "use-regex", true)
-	f("/a/", &any, "use-regex", true)
-	f("/a", &exact, "rewrite-target", true)
+	f("/a", &prefix, "use-regex", false) // weir compares expressions as ingress-nginx does
+	f("/a(/|$)(.*)", &any, "use-regex", false)
+	f("/a", &exact, "rewrite-target", false)
+	f("/a(?=/)", &any, "use-regex", true)
+	f("/a|/b", &any, "use-regex", true) // in ingress-nginx it also matches /c/b
+	f("/(a|b)[|]", &any, "use-regex", false)
 	f("/a(/|$)(.*)", &prefix, "", true)
 	f("/a%2f", &prefix, "", true)
 	f("/caf\u00e9", &exact, "", true)

@@ -31,7 +31,10 @@ type Match struct {
 
 func (m Match) String() string {
 	kind := "path"
-	if m.Path.Exact {
+	switch {
+	case m.Path.Expression:
+		kind = "regular expression"
+	case m.Path.Exact:
 		kind = "exact path"
 	}
 	return kind + " " + m.Path.Value + " of " + HostText(m.Host)
@@ -57,6 +60,12 @@ type Claim struct {
 	Implicit bool
 	// Written is the path in the object. The path of Match may be another one.
 	Written string
+	// Type is the type of the path in the object, as the object has it.
+	Type string
+	// Beginnings are texts in lower case, with one of which each path begins that Path matches.
+	Beginnings []string
+	// Among means that the path is tried among the expressions of its host, see config.Path.
+	Among bool
 	// Loose means that other controllers compare the prefix as text: /api includes /apis.
 	Loose bool
 	// Pattern means that Written is a regular expression and that the object has guards.
@@ -101,6 +110,9 @@ func (c *Claim) Closed() *Guards { return c.closed }
 func (c *Claim) Served() config.Path {
 	p := c.Path
 	switch {
+	case p.Expression: // it matches every spelling
+		p.Closed = c.closed != nil
+		return p
 	case c.plainly:
 		p.Begins = c.Loose && !c.defeats
 		return p
@@ -124,8 +136,7 @@ func (c *Claim) Served() config.Path {
 func (c *Claim) Closure() *config.Closure {
 	switch {
 	case c.closed != nil:
-		return &config.Closure{Reason: "closed_by_annotation", Why: fmt.Sprintf(
-			"the path is closed because weir does not support %s of the %s, which may restrict access", c.closed.list(), c.closed.By)}
+		return &config.Closure{Reason: "closed_by_annotation", Why: "the path is closed because " + c.closed.cause()}
 	case c.Refusal != nil:
 		return &config.Closure{Reason: "closed_path", Why: fmt.Sprintf(
 			"the path is closed because the path %.300q of the %v %v", c.Refusal.Written, c.Owner, c.Refusal.Why)}

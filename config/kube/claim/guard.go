@@ -1,6 +1,8 @@
 package claim
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirproxy/weir/config/kube/event"
@@ -12,6 +14,9 @@ import (
 type Guards struct {
 	By    string   // the object that has them: its kind and name
 	Names []string // of the annotations; at least one
+	// Why means that weir supports the annotations, and cannot do what they ask for. It is the
+	// part of a sentence after "because". Empty: weir does not support them.
+	Why string
 	// OfHost means that another controller applies one of them to all paths of a host,
 	// whichever object has it.
 	OfHost bool
@@ -22,6 +27,14 @@ type Guards struct {
 
 // list is the names in messages.
 func (g *Guards) list() string { return strings.Join(g.Names, ", ") }
+
+// cause is why weir closes the paths, for messages.
+func (g *Guards) cause() string {
+	if g.Why != "" {
+		return fmt.Sprintf("%s (%s of the %s)", g.Why, g.list(), g.By)
+	}
+	return fmt.Sprintf("weir does not support %s of the %s, which may restrict access", g.list(), g.By)
+}
 
 // maxPatterns is the maximum number of regular expressions of one host that weir compares with its paths.
 const maxPatterns = 100
@@ -85,6 +98,10 @@ func (d *Decision) closing(c *Claim) *Guards {
 // close its own claims anyway.
 func (p *Claim) shadows(c *Claim) bool {
 	top, path := strings.ToLower(strings.TrimSuffix(p.Path.Value, "/")), strings.ToLower(c.Path.Value)
+	if c.Path.Expression {
+		overlaps := func(b string) bool { return strings.HasPrefix(top, b) || strings.HasPrefix(b, top) }
+		return len(c.Written) <= len(p.Written) && slices.ContainsFunc(c.Beginnings, overlaps)
+	}
 	under := path == top || strings.HasPrefix(path, top+"/") || p.Loose && strings.HasPrefix(path, top)
 	return under && len(c.Written) <= len(p.Written)
 }

@@ -115,6 +115,16 @@ func (d *Decision) servedPrefixes() prefixes {
 			if all[c.Host] == nil {
 				all[c.Host] = map[string][]*Claim{}
 			}
+			if c.Path.Expression {
+				for _, b := range c.Beginnings {
+					key := "/"
+					if end := strings.LastIndexByte(b, '/'); end > 0 { // the last element may be incomplete
+						key = leveled(b[:end])
+					}
+					all[c.Host][key] = append(all[c.Host][key], c)
+				}
+				continue
+			}
 			key := leveled(c.Path.Value)
 			if c.Path.Exact { // an exact path wins over every closed prefix
 				key = ""

@@ -33,6 +33,7 @@ const (
 	ReasonNoEndpoints Reason = "NoEndpoints"        // the Service has no ready endpoint (503)
 	ReasonUnusable    Reason = "UnusableBackend"    // weir must not connect to the address of the Service (503)
 	ReasonAccess      Reason = "AccessControl"      // annotations restrict access, or may, and weir does not support them (503)
+	ReasonUsers       Reason = "UnusableUsers"      // weir cannot check passwords of a Secret of users (these users are refused)
 	ReasonUndone      Reason = "UndoneAnnotation"   // weir does not support some annotations (served without them)
 	ReasonCanary      Reason = "Canary"             // the Ingress is a canary (not served)
 	ReasonNeverLocal  Reason = "NeverLocal"         // an ExternalName must have an endpoint on this node (no effect)

@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	if refused < 170 {
+	if refused < 150 {
 		t.Errorf("only %d were refused", refused)
 	}
 }

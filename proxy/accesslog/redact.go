@@ -1,26 +1,25 @@
-package proxy
+package accesslog
 
 import (
 	"bytes"
 	"strings"
 )
 
-// Redaction hides the values of query parameters in URLs for the log. A nil Redaction hides
-// nothing.
-type Redaction struct {
+// redaction hides the values of query parameters in URLs for the log.
+type redaction struct {
 	names   map[string]bool // lower case, with spaces instead of "+", and without spaces at the ends
 	longest int
 }
 
-// maxParameter limits a name; a Redaction ignores longer ones.
+// maxParameter limits a name; a redaction ignores longer ones.
 const maxParameter = 128
 
-// NewRedaction hides the parameters with these names, in any case; nil if there are none.
-func NewRedaction(names []string) *Redaction {
+// newRedaction hides the parameters with these names, in any case; nil if there are none.
+func newRedaction(names []string) *redaction {
 	if len(names) == 0 {
 		return nil
 	}
-	d := &Redaction{names: make(map[string]bool)}
+	d := &redaction{names: make(map[string]bool)}
 	for _, n := range names {
 		n = strings.Trim(strings.ReplaceAll(strings.ToLower(n), "+", " "), " ")
 		d.names[n] = true
@@ -32,20 +31,11 @@ func NewRedaction(names []string) *Redaction {
 // redacted replaces a value.
 const redacted = "***"
 
-// apply returns the URL without the values, or the URL itself if it has none to hide. It
-// reads the URL once. Names begin after "&" and, because some servers accept it, after ";".
-// A hidden value ends only at "&".
-func (d *Redaction) apply(url []byte) []byte {
-	if d == nil {
-		return url
-	}
-	at := bytes.IndexByte(url, '?') + 1
-	if at == 0 {
-		return url
-	}
-	var out []byte
+// apply appends the URL to out, without the values to hide. It reads the URL once. Names begin
+// after "&" and, because some servers accept it, after ";". A hidden value ends only at "&".
+func (d *redaction) apply(out, url []byte) []byte {
 	copied := 0 // length of the part of url that is already in out
-	for at < len(url) {
+	for at := bytes.IndexByte(url, '?') + 1; at > 0 && at < len(url); {
 		n := bytes.IndexAny(url[at:], "=&;")
 		if n < 0 {
 			break
@@ -67,15 +57,12 @@ func (d *Redaction) apply(url []byte) []byte {
 		}
 		at = end + 1
 	}
-	if out == nil {
-		return url
-	}
 	return append(out, url[copied:]...)
 }
 
 // has returns true if d hides the parameter. It decodes the name as servers do: "+" is a space, and
 // spaces around the name do not count.
-func (d *Redaction) has(name []byte) bool {
+func (d *redaction) has(name []byte) bool {
 	var plain [maxParameter]byte
 	n := 0
 	for i := 0; i < len(name); i++ {

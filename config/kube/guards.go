@@ -1,0 +1,96 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/proxy/htpasswd"
+)
+
+// This file reads the objects that annotations of an Ingress name to restrict access. If one of
+// them is missing, all paths of the Ingress answer 503.
+
+// readGuards reads the objects for the guards of an Ingress. If weir cannot use one, it sets the
+// guards of the owner.
+func (v *conversion) readGuards(owner *claim.Owner) {
+	s := v.asked[owner]
+	if owner.Guards != nil {
+		return // it is closed anyway
+	}
+	if s.BasicAuth.Secret != "" {
+		auth, err := v.basicAuth(owner, s.BasicAuth)
+		if err != nil {
+			v.closeFor(owner, "auth-secret", err)
+			return
+		}
+		v.auth[owner] = auth
+	}
+}
+
+// closeFor closes the paths of an Ingress because of one of its annotations.
+func (v *conversion) closeFor(owner *claim.Owner, name string, why error) {
+	owner.Guards = guardsOf(owner.Kind.Name, owner.Name, []string{annotation.Nginx + name})
+	owner.Guards.Why, _, _ = strings.Cut(why.Error(), ";") // what to do is not for the log of requests
+	v.on(owner, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: %v.", owner.Kind.Name, why)
+}
+
+// basicAuth returns the entry of auth for a Secret of users.
+func (v *conversion) basicAuth(owner *claim.Owner, a annotation.BasicAuth) (*config.Auth, error) {
+	name := config.ObjectName{Namespace: owner.Name.Namespace, Name: a.Secret}
+	s := v.secret(name)
+	if s == nil {
+		return nil, fmt.Errorf("the Secret %s, which auth-secret names, does not exist; create it", name)
+	}
+	users, err := usersOf(s, a.Map)
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s, which auth-secret names, %w", name, err)
+	}
+	if _, errs := htpasswd.ParseSome(users); len(errs) > 0 {
+		v.event(reference("v1", "Secret", &s.ObjectMeta), event.ReasonUsers,
+			"weir refuses users of this Secret (number: %d), because it cannot check their passwords. The first one: %v.", len(errs), errs[0])
+	}
+	kind := "file"
+	if a.Map {
+		kind = "map"
+	}
+	// The users are a part of the name's object, so all Ingresses with the same settings share an entry.
+	return &config.Auth{Name: fmt.Sprintf("%s/basic/%s/%s", name, kind, a.Realm), Basic: &config.BasicAuth{
+		Realm: a.Realm, Object: "Secret " + name.String(), Users: config.Secret(users)}}, nil
+}
+
+// authFileKey is the key of a Secret with a file of users.
+const authFileKey = "auth"
+
+// usersOf returns a file of users from a Secret. The error follows its name.
+func usersOf(s *corev1.Secret, isMap bool) ([]byte, error) {
+	if !isMap {
+		file, found := s.Data[authFileKey]
+		if !found {
+			return nil, errors.New("has no key auth; store the output of htpasswd there, or write auth-secret-type: auth-map")
+		}
+		return file, nil
+	}
+	var b strings.Builder
+	for _, user := range slices.Sorted(maps.Keys(s.Data)) {
+		if hash := string(s.Data[user]); htpasswd.IsHash(hash) {
+			fmt.Fprintf(&b, "%s:%s\n", user, strings.TrimSpace(hash))
+		}
+	}
+	return []byte(b.String()), nil
+}
+
+// applyGuards gives a route the guards of its Ingress that need other objects.
+func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
+	if a := v.auth[owner]; a != nil {
+		r.Auth = a.Name
+	}
+}

@@ -1,0 +1,111 @@
+package kube
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
+)
+
+// This file has redirects by annotations of ingress-nginx. They answer all requests of a claim,
+// before the redirect to https and before any restriction, as in ingress-nginx.
+
+// moveOf is the redirect that answers all requests of a claim; nil: there is none.
+func (v *conversion) moveOf(c *claim.Claim) *config.Redirect {
+	if c.Closed() != nil || c.Refusal != nil {
+		return nil
+	}
+	if move := v.moves[c]; move != nil {
+		return move
+	}
+	if c.Implicit && len(c.Owner.Claims) == 1 {
+		return nil // ingress-nginx does not redirect for a default backend without rules
+	}
+	r := v.asked[c.Owner].Redirects
+	to, status := r.Temporal, cmp.Or(r.TemporalStatus, 302)
+	if to == "" {
+		to, status = r.Permanent, cmp.Or(r.PermanentStatus, 301)
+	}
+	switch {
+	case to == "":
+		return nil
+	case strings.HasPrefix(to, "/") && !r.Relative:
+		to = "{scheme}://{host}" + to
+	}
+	return &config.Redirect{To: config.Template(to), Status: status}
+}
+
+// readMoves adds claims of the hosts of an Ingress that are only redirected: of the path / because
+// of app-root, and of the other name because of from-to-www-redirect.
+func (v *conversion) readMoves(i *ingress) {
+	r := v.asked[i.owner].Redirects
+	if r.Root != "" {
+		for _, host := range i.owner.Hosts {
+			c := v.move(i, host, config.Path{Value: "/", Exact: true}, &config.Redirect{Path: config.Template(r.Root), Status: 302, DropQuery: true})
+			c.Among = false // it goes before all expressions
+		}
+	}
+	for _, from := range v.twins[i.Ingress] {
+		i.owner.Hosts = append(i.owner.Hosts, from)
+		v.move(i, from, everyPath, &config.Redirect{Host: twin(from), Status: 308})
+	}
+}
+
+// move adds a claim that is redirected, before all others of its Ingress.
+func (v *conversion) move(i *ingress, host string, path config.Path, to *config.Redirect) *claim.Claim {
+	c := &claim.Claim{Match: claim.Match{Host: host, Path: path}, Owner: i.owner, Route: i.route + cmp.Or(host, "*") + separated(path), Written: path.Value}
+	i.owner.Claims = slices.Insert(i.owner.Claims, 0, c)
+	v.moves[c] = to
+	return c
+}
+
+// twin is the host with www. at its beginning, or without it; "": there is none.
+func twin(host string) string {
+	rest, is := strings.CutPrefix(host, "www.")
+	switch {
+	case host == "" || strings.HasPrefix(host, "*."):
+		return ""
+	case is:
+		return rest
+	}
+	if other, err := config.ParseHost("www." + host); err == nil {
+		return other
+	}
+	return ""
+}
+
+// wantsTwins reports whether an Ingress redirects the other names of its hosts.
+func wantsTwins(i *networkingv1.Ingress) bool {
+	return i.Annotations[annotation.Nginx+"from-to-www-redirect"] != "" && annotation.SettingsOf(i).Redirects.WWW
+}
+
+// twinsOf finds the hosts that are redirected because of from-to-www-redirect: those that no
+// Ingress names. The oldest Ingress gets them.
+func twinsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
+	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) })
+	if len(wanting) == 0 {
+		return nil
+	}
+	slices.SortFunc(wanting, compareAges)
+	named := map[string]bool{"": true}
+	for _, i := range all {
+		for host := range ruleHosts(i) {
+			named[host] = true
+		}
+	}
+	found := map[*networkingv1.Ingress][]string{}
+	for _, i := range wanting {
+		for host := range ruleHosts(i) {
+			if from := twin(host); !named[from] {
+				named[from] = true
+				found[i] = append(found[i], from)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,162 @@
+package kube
+
+import (
+	"maps"
+	"strings"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/proxy/htpasswd"
+)
+
+// A node keeps the objects of a whole cluster in memory. Most of an object is for others:
+// managed fields, annotations with the last applied manifest, labels, selectors. So each object
+// becomes slim before it is stored. TestGolden checks that conversions see no difference.
+
+// slim removes what weir does not read from an object. It changes the object, which nobody
+// else has seen yet.
+func slim(o any) (any, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return o, nil // the last state of a deleted object, which is slim already
+	}
+	m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
+	m.SetOwnerReferences(nil)
+	m.SetFinalizers(nil)
+	m.SetNamespace(shared(m.GetNamespace()))
+	switch o := o.(type) {
+	case *networkingv1.Ingress:
+		slimMeta(&o.ObjectMeta)
+	case *corev1.Service:
+		slimMeta(&o.ObjectMeta)
+		o.Spec, o.Status = slimService(&o.Spec), corev1.ServiceStatus{}
+	case *discoveryv1.EndpointSlice:
+		service, named := o.Labels[discoveryv1.LabelServiceName]
+		slimMeta(&o.ObjectMeta)
+		if named {
+			o.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+		}
+		for i := range o.Endpoints {
+			slimEndpoint(&o.Endpoints[i])
+		}
+	case *corev1.Secret:
+		slimMeta(&o.ObjectMeta)
+		maps.DeleteFunc(o.Data, func(key string, value []byte) bool { return !usesSecretKey(key, value) })
+	case *corev1.Namespace:
+		o.Annotations = nil
+	case *corev1.Node:
+		o.Status = corev1.NodeStatus{}
+		o.Annotations = nil
+	}
+	return o, nil
+}
+
+// whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.
+func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
+	if _, ok := o.(*networkingv1.Ingress); !ok {
+		return nil
+	}
+	for _, m := range all {
+		if m.Subresource == "status" {
+			kept = append(kept, metav1.ManagedFieldsEntry{Manager: shared(m.Manager), Subresource: shared(m.Subresource)})
+		}
+	}
+	return kept
+}
+
+// readPrefixes are the prefixes of the annotations that weir reads.
+var readPrefixes = []string{annotation.Nginx, annotation.Traefik, ownPrefix, oldClass}
+
+// slimMeta removes the labels, and the annotations that weir does not read.
+func slimMeta(m *metav1.ObjectMeta) {
+	m.Labels = nil
+	var kept map[string]string
+	for name, value := range m.Annotations {
+		for _, prefix := range readPrefixes {
+			if strings.HasPrefix(name, prefix) {
+				if kept == nil {
+					kept = map[string]string{}
+				}
+				kept[shared(name)] = value
+			}
+		}
+	}
+	m.Annotations = kept
+}
+
+// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
+// and weir does not know them here. The keys of a Secret of users are their names.
+func usesSecretKey(key string, value []byte) bool {
+	switch key {
+	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
+		return true
+	}
+	return htpasswd.IsHash(string(value))
+}
+
+// slimService returns the part of a Service that weir reads.
+func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
+	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution}
+	if s.ClusterIP == corev1.ClusterIPNone {
+		kept.ClusterIP = corev1.ClusterIPNone
+	}
+	if len(s.IPFamilies) > 0 && s.IPFamilies[0] == corev1.IPv6Protocol { // the other family is the default
+		kept.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	}
+	if len(s.Ports) > 0 {
+		kept.Ports = make([]corev1.ServicePort, 0, len(s.Ports))
+	}
+	for _, p := range s.Ports {
+		kept.Ports = append(kept.Ports, corev1.ServicePort{Name: shared(p.Name), Protocol: shared(p.Protocol), AppProtocol: p.AppProtocol, Port: p.Port})
+	}
+	return kept
+}
+
+// slimEndpoint removes what weir does not read from an endpoint.
+func slimEndpoint(e *discoveryv1.Endpoint) {
+	if len(e.Addresses) > 1 {
+		e.Addresses = []string{e.Addresses[0]} // the meaning of further addresses is not defined
+	}
+	c := &e.Conditions
+	c.Ready, c.Serving, c.Terminating = sharedBool(c.Ready), sharedBool(c.Serving), sharedBool(c.Terminating)
+	e.NodeName, e.Zone = sharedText(e.NodeName), sharedText(e.Zone)
+	e.Hostname, e.DeprecatedTopology, e.Hints = nil, nil, nil
+	switch r := e.TargetRef; {
+	case r == nil:
+	case r.Kind != "Pod":
+		e.TargetRef = nil
+	case r.UID != "": // which alone identifies the Pod
+		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", UID: r.UID}
+	default:
+		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: shared(r.Namespace), Name: r.Name}
+	}
+}
+
+// shared returns a text that all objects with the same text share.
+func shared[T ~string](s T) T { return unique.Make(s).Value() }
+
+func sharedText(s *string) *string {
+	if s != nil {
+		*s = shared(*s)
+	}
+	return s
+}
+
+var yes, no = true, false
+
+// sharedBool returns a pointer to the same value that all objects share. Nobody writes to it.
+func sharedBool(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &yes
+	}
+	return &no
+}

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// rewriting has routes that rewrite, beside guarded ones. All guards refuse the clients of the tests.
+const rewriting = `
+listeners: {web: {address: '@0', protocol: http}}
+routes:
+- {name: plain, listeners: [web], hosts: [a.test], backend: b}
+- {name: admin, listeners: [web], hosts: [a.test], paths: [/admin, =/only], clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: versions, listeners: [web], hosts: [a.test], paths: ["~/v[0-9]+/secret(/|$)"], clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: posted, listeners: [web], hosts: [a.test], paths: [/posted], match: {methods: [POST]}, clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: free, listeners: [web], hosts: [a.test], paths: [/admin/free], backend: c}
+- {name: strip, listeners: [web], hosts: [a.test], paths: [/pub, /pub/deep], rewrite: {prefix: /}, backend: b}
+- {name: weighted, listeners: [web], hosts: [a.test], paths: [/w], rewrite: {prefix: /}, backends: [{name: c}, {name: b, weight: 0}]}
+- {name: mirrored, listeners: [web], hosts: [a.test], paths: [/m], rewrite: {prefix: /}, backend: c, mirror: [{backend: b}]}
+- {name: other, listeners: [web], hosts: [a.test], paths: [/other], rewrite: {prefix: /}, backend: c}
+- {name: groups, listeners: [web], hosts: [a.test], paths: ["~/g/([^/]*)/(.*)"], rewrite: {path: /$2/$1}, backend: b}
+- {name: whole, listeners: [web], hosts: [a.test], paths: [/fixed], rewrite: {path: /admin/x}, backend: b}
+- {name: same, listeners: [web], hosts: [a.test], paths: [/same], clients: {allow: [127.0.0.0/8]}, rewrite: {prefix: /same/below}, backend: b}
+- {name: alias, listeners: [web], hosts: [alias.test], rewrite: {host: a.test}, backend: b}
+- {name: away, listeners: [web], hosts: [a.test], paths: [/away], rewrite: {host: none.test, prefix: /}, backend: b}
+backends: {b: {endpoints: ['@b']}, c: {endpoints: ['@c']}}
+`
+
+// A guarded path cannot be reached by a route that rewrites other paths into it.
+func TestRewriteIntoGuardedPaths(t *testing.T) {
+	echo := func(name string) string {
+		return newHandler(t, func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(name + " " + r.RequestURI)) })
+	}
+	r := newRig(t, rewriting, nil, "@b", echo("b"), "@c", echo("c"))
+	c := r.dial("web")
+	f := func(method, target, want string) {
+		t.Helper()
+		host, path, _ := strings.Cut(target, "/")
+		c.write("%s", method+" /"+path+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		res, got := c.response(method)
+		if rec := r.record(); res.StatusCode != http.StatusOK {
+			got, _ = rec["reason"].(string)
+		}
+		if got != want {
+			t.Errorf("%s %s is answered with %q, want %q", method, target, got, want)
+		}
+	}
+	for _, path := range []string{"admin", "admin/x", "Admin", "%2fadmin", "%61dmin", "admin;a=b", "admin%2fx?y", "only", "ONLY", "v1/secret", "V1//Secret", "v1/secre%74/x"} {
+		f("GET", "a.test/pub/"+path, "guarded_path")
+		f("GET", "a.test/pub/deep/"+path, "guarded_path")
+		f("GET", "a.test/w/"+path, "guarded_path")
+		f("GET", "a.test/m/"+path, "guarded_path")
+		f("GET", "alias.test/"+path, "guarded_path")
+		f("GET", "a.test/away/"+path, "guarded_path")
+		f("GET", "a.test/other/"+path, "c /"+path)
+	}
+	f("GET", "a.test/pub//admin", "rewrite")
+	f("GET", "alias.test//admin", "guarded_path")
+	f("GET", "a.test/g/x/admin", "guarded_path")
+	f("GET", "a.test/g/x/adm", "b /adm/x")
+	f("GET", "a.test/g/secret/V1", "guarded_path")
+	f("GET", "a.test/fixed", "guarded_path")
+	f("GET", "a.test/pub/x?/admin", "b /x?/admin")
+	f("GET", "a.test/pub/administrator", "b /administrator")
+	f("GET", "a.test/pub/only/x", "b /only/x")
+	f("GET", "a.test/pub/admin/free/x", "b /admin/free/x") // this path is not guarded
+	f("GET", "a.test/pub/posted", "b /posted")
+	f("POST", "a.test/pub/posted", "guarded_path")
+	f("GET", "a.test/same/x", "b /same/below/x")
+	f("GET", "alias.test/x", "b /x")
+	f("GET", "a.test/admin", "client_denied")
+}
+
+// secret matches the guarded paths of rewriting, as an endpoint sees them that ignores case.
+var secret = regexp.MustCompile(`^(/admin(/|$)|/only$|/v[0-9]+/secret(/|$))`)
+
+// readings returns the paths that endpoints may take a path for: with escapes decoded, slashes merged, parameters removed, and in
+// lower case, in each order.
+func readings(path string) []string {
+	all := []string{path}
+	for i := 0; i < len(all); i++ {
+		for _, read := range []func(string) string{decoded, merged, unparameterized, strings.ToLower} {
+			if next := read(all[i]); next != all[i] && !(strings.Contains(next, "%") && strings.Contains(path, "%25")) {
+				all = append(all, next)
+			}
+		}
+	}
+	return all
+}
+
+var (
+	escapes    = regexp.MustCompile("%[0-9a-fA-F]{2}")
+	repeats    = regexp.MustCompile("//+")
+	parameters = regexp.MustCompile(";[^/]*")
+)
+
+func decoded(path string) string {
+	return escapes.ReplaceAllStringFunc(path, func(e string) string {
+		hex := "0123456789abcdef"
+		e = strings.ToLower(e)
+		return string([]byte{byte(strings.IndexByte(hex, e[1])<<4 | strings.IndexByte(hex, e[2]))})
+	})
+}
+
+func merged(path string) string { return repeats.ReplaceAllString(path, "/") }
+
+func unparameterized(path string) string {
+	return parameters.ReplaceAllString(path, "")
+}
+
+// mute is a wire to a client that gets nothing.
+type mute struct{ wire }
+
+func (mute) WriteHead(*message.Request, *message.Response) {}
+func (mute) WriteBody([]byte) error                        { return nil }
+func (mute) Flush() error                                  { return nil }
+
+var anyProxy = &Proxy{Metrics: NewMetrics(prometheus.NewRegistry())}
+
+// forwarded returns the route of a request to the listener web, and the path for the endpoint; "": weir refuses the request.
+func (t *Table) forwarded(host, target string) (*Route, string) {
+	x := &exchange{wire: mute{}, clientSide: clientSide{edge: t.edges["web"], proxy: anyProxy, origin: new(conn.Origin)}}
+	x.reset(x.started)
+	x.req.Host, x.req.Method = x.req.StoreString(host), x.req.StoreString("GET")
+	if x.req.SetTarget(x.req.StoreString(target)) != nil {
+		return nil, "" // the codec refuses it
+	}
+	r, refusal := x.routeOf(&x.req)
+	if refusal != nil || r.config.Clients != nil {
+		return nil, ""
+	}
+	x.route = r
+	if r.filters.Answer(x) || r.config.Rewrite != nil && x.entersGuarded(r) {
+		return nil, ""
+	}
+	path, _, _ := bytes.Cut(x.req.EndpointTarget(), []byte{'?'})
+	return r, string(path)
+}
+
+// checkForwarded reports an error if a request reaches a guarded path of a backend without its guard.
+func checkForwarded(t *testing.T, table *Table, host, target string) {
+	r, path := table.forwarded(host, target)
+	if r == nil || r.name == "other" || r.name == "free" {
+		return
+	}
+	for _, p := range readings(path) {
+		if secret.MatchString(p) && !strings.HasPrefix(p, "/admin/free") {
+			t.Errorf("%s%s goes to the endpoint as %s by the route %s, which is read as %s", host, target, path, r.name, p)
+		}
+	}
+}
+
+func rewritingTable(t testing.TB) *Table {
+	return tableOf(t, strings.NewReplacer("@0", "127.0.0.1:1", "@b", "127.0.0.1:2", "@c", "127.0.0.1:3").Replace(rewriting))
+}
+
+func TestNoSpellingEntersGuardedPaths(t *testing.T) {
+	table, r := rewritingTable(t), rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields("/ / / // %2f %2F admin Admin %61dmin adm%49n ;a=b ; %3b only secret SECRET v1 V2 %761 pub g other away free deep w m fixed x .")
+	for range 20000 {
+		target := "/"
+		for range 1 + r.IntN(7) {
+			target += words[r.IntN(len(words))]
+		}
+		checkForwarded(t, table, []string{"a.test", "alias.test"}[r.IntN(2)], target)
+	}
+}
+
+// Whatever the path, no request reaches a guarded path of an endpoint by a route without the guard.
+func FuzzGuardedPaths(f *testing.F) {
+	for _, target := range []string{"/admin", "/pub//admin", "/pub/%61dmin;x", "/g/x/admin", "/V1/secret", "/;a/admin", "/pub/;a/admin", "/w/only?x", "/g/%2fadmin/"} {
+		f.Add("a.test", target)
+		f.Add("alias.test", target)
+	}
+	table := rewritingTable(f)
+	f.Fuzz(func(t *testing.T, host, target string) {
+		if len(target) > 200 {
+			return
+		}
+		checkForwarded(t, table, host, target)
+	})
+}
