@@ -468,18 +468,19 @@ type Route struct {
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends  []WeightedBackend
-	Canary    *Canary      // chooses between two Backends; nil: weights decide
-	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
-	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS      *HSTS        // nil: weir adds no HTTP header for it
-	CORS      *CORS        // nil: weir leaves the CORS protocol to endpoints
-	Request   *HeaderEdits // of requests, for the endpoint; nil: none
-	Rewrite   *Rewrite     // nil: none
-	Response  *HeaderEdits // of all final responses, weir's own included; nil: none
-	Clients   *Clients     // nil: every client
-	Auth      string       // the name of an Auth; empty: requests need no authentication
-	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
-	Errors    []ErrorPage  // the first one with the status counts
+	Sticky    *StickyCookie // the cookie of sticky sessions; nil: that of the backend
+	Canary    *Canary       // chooses between two Backends; nil: weights decide
+	Respond   *Respond      // nil: none; with it there is no Backend and no Redirect
+	Redirect  *Redirect     // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS      *HSTS         // nil: weir adds no HTTP header for it
+	CORS      *CORS         // nil: weir leaves the CORS protocol to endpoints
+	Request   *HeaderEdits  // of requests, for the endpoint; nil: none
+	Rewrite   *Rewrite      // nil: none
+	Response  *HeaderEdits  // of all final responses, weir's own included; nil: none
+	Clients   *Clients      // nil: every client
+	Auth      string        // the name of an Auth; empty: requests need no authentication
+	Satisfy   Satisfy       // how Clients and Auth combine; empty: SatisfyAll
+	Errors    []ErrorPage   // the first one with the status counts
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit
@@ -598,7 +599,9 @@ type Health struct {
 // Drain sets how weir shuts down.
 type Drain struct {
 	LameDuck time.Duration // weir reports unhealthy, and still accepts connections
-	Timeout  time.Duration // then open connections have this time to finish
+	// UntilQuiet ends LameDuck early when no connection was accepted for that long; 0: never.
+	UntilQuiet time.Duration
+	Timeout    time.Duration // then open connections have this time to finish
 }
 
 // ClientLimits define the client networks, and limit the connections of each.

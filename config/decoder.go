@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,20 +45,7 @@ func (d *decoder) position(at place) Position {
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: make(map[any]place, countValues(doc.Root))}
-}
-
-// countValues counts the values within n: about as many places are marked.
-func countValues(n *Tree) (count int) {
-	if n == nil || n.isScalar() {
-		return 1
-	}
-	for i, part := range n.Parts {
-		if n.Shape == ShapeList || i%2 == 1 {
-			count += countValues(part)
-		}
-	}
-	return count + 1
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: map[any]place{}}
 }
 
 // path is the path of a value in the tree. It is written out only for errors and hints, in the
@@ -314,10 +302,17 @@ func (s *seenKeys) first(i int) *Tree {
 	return nil
 }
 
+// plainWord is a text that YAML reads as it is, also within brackets.
+var plainWord = regexp.MustCompile(`^[0-9A-Za-z/][0-9A-Za-z/._-]{0,50}$`)
+
 // elements returns the elements of the list n that have a value.
 func (d *decoder) elements(n *Tree, p path) []*Tree {
 	if n.Shape != ShapeList {
-		d.fail(n, p, "has to be a list, not %s%s", n.describe(), p.example("; write [...]"))
+		right := "; write [...]"
+		if n.isScalar() && n.Shape != ShapeBoolean && !n.Hidden && plainWord.MatchString(n.Text) {
+			right = "; write [" + n.Text + "]"
+		}
+		d.fail(n, p, "has to be a list, not %s%s", n.describe(), p.example(right))
 		return nil
 	}
 	if len(n.Parts) == 0 {

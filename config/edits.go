@@ -141,7 +141,30 @@ func (v *draft) headerValue(key, n *Tree, p path, name *kind[string], first map[
 	}
 	first[lower] = key.Line
 	v.set(headerTemplate.at(&one.Value), key, n, p.key(one.Name))
+	if lower == "location" && !isSafeLocation(one.Value) {
+		v.fail(n, p.key(one.Name), `begins with text that clients choose, or with two slashes, so it may lead to another host; write a whole URL such as "https://{host}{uri}", or begin it with a fixed path such as "/login?from={path}"`)
+	}
 	return one, one.Value != ""
+}
+
+// isSafeLocation reports whether clients cannot choose the host to which a Location leads. An empty
+// value is not there.
+func isSafeLocation(t Template) bool {
+	parts := t.Parts()
+	if len(parts) == 0 {
+		return true
+	}
+	begin := parts[0].Text
+	switch {
+	case strings.HasPrefix(begin, "//") || strings.HasPrefix(begin, `/\`):
+		return false
+	case len(parts) == 1 && begin != "":
+		return true // the configuration alone decides
+	case strings.HasPrefix(begin, "?") || strings.HasPrefix(begin, "#") || strings.HasPrefix(begin, "/") && begin != "/":
+		return true
+	}
+	_, err := newURL.parse(string(t))
+	return err == nil
 }
 
 // checkEdits reports changes of requests that no endpoint gets, and of responses that none sends.

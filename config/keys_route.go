@@ -89,6 +89,9 @@ func parseRoutePath(s string) (Path, error) {
 	if text == "" {
 		return Path{}, fmt.Errorf(`has no expression behind "~"; write one such as "~/v[0-9]+/"`)
 	}
+	if strings.HasPrefix(text, "*/") || strings.HasPrefix(text, "*^") {
+		return Path{}, fmt.Errorf(`begins as in nginx; write "~(?i)%s" to ignore case`, strings.TrimPrefix(text[1:], "^"))
+	}
 	if _, _, err := expression.Compile(text, expression.Start); err != nil {
 		return Path{}, fmt.Errorf("cannot be compared: %w", err)
 	}
@@ -101,6 +104,8 @@ func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
 	lower := strings.ToLower(value)
 	switch {
+	case strings.HasPrefix(value, "^/"):
+		return Path{}, fmt.Errorf(`begins as an expression does; write "~%s", or without the "^" for a prefix`, strings.TrimPrefix(value, "^"))
 	case !strings.HasPrefix(value, "/"):
 		return Path{}, fmt.Errorf(`does not begin with a slash; write a prefix such as "/api" or an exact path such as "=/status"`)
 	case strings.ContainsAny(value, "?#"):

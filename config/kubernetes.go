@@ -36,6 +36,9 @@ type Kubernetes struct {
 	// applies to every backend whose object does not set the preference itself.
 	PreferLocal bool
 	Timeouts    KubernetesTimeouts
+	// IngressNginx reads Ingresses as ingress-nginx with its ConfigMap reads them; nil: weir reads no
+	// ConfigMap, and its own defaults count.
+	IngressNginx *IngressNginx
 	// RequireLocal are the Services that need a ready endpoint on this node.
 	RequireLocal []ObjectName
 	// HostOwnership decides whether Ingresses of several namespaces may share a host.
@@ -53,6 +56,11 @@ type Kubernetes struct {
 	// Empty: a Lease in weir's own namespace; its name depends on Class and the selection
 	// of namespaces.
 	Lease ObjectName
+}
+
+// IngressNginx is ingress-nginx's controller, whose settings weir applies to Ingresses.
+type IngressNginx struct {
+	ConfigMap ObjectName
 }
 
 // KubernetesTimeouts are the timeouts of routes whose object sets none. 0: those of weir.
@@ -150,6 +158,7 @@ func (k *Kubernetes) section() section {
 		{"default_certificate", objectName.at(&k.DefaultCertificate).byDefault("the first entry of certificates"), "A Secret, as namespace/name, with the certificate for clients without SNI, and for hosts whose own certificate is missing or unusable."},
 		{"https_redirect", truth(&k.HTTPSRedirect), "If an Ingress configures TLS for a host, weir redirects (308) requests without TLS for that host to https."},
 		{"prefer_local", truth(&k.PreferLocal), "weir prefers endpoints on this node, then those in its zone, then all others. A Service can override this."},
+		{"ingress_nginx", optional(&k.IngressNginx, func() *IngressNginx { return &IngressNginx{} }, (*IngressNginx).section).byDefault("none"), "Settings of ingress-nginx's controller that weir applies to Ingresses."},
 		{"timeouts", mapping(k.Timeouts.section).shownIf(k.Timeouts != KubernetesTimeouts{}).byDefault("those of weir"), "Timeouts for Ingresses without annotations for them."},
 		{"require_local", list(&k.RequireLocal, objectName.at), "Services, as namespace/name, that need a ready endpoint on this node; without one, the health port answers 503."},
 		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace."},
@@ -159,6 +168,12 @@ func (k *Kubernetes) section() section {
 		{"publish", mapping(k.Publish.section).shownIf(k.Publish.Any()).byDefault("none"), "The addresses that weir writes into the status of Ingresses: exactly one of service, addresses and nodes; or none, with which weir writes no status."},
 		{"metrics", mapping(k.Metrics.section), "How many time series one namespace may have."},
 		{"lease", objectName.at(&k.Lease).byDefault("weir, the class and a hash of the selection of namespaces, in weir's own namespace"), "The Lease, as namespace/name, for leader election: only the leader writes statuses and events."},
+	}}
+}
+
+func (i *IngressNginx) section() section {
+	return section{object: i, keys: []key{
+		{"config_map", objectName.at(&i.ConfigMap).required("ingress-nginx/ingress-nginx-controller"), "The ConfigMap, as namespace/name, that configures ingress-nginx. weir applies its keys to Ingresses, with ingress-nginx's defaults, except for those that decide whom to trust. This file takes precedence."},
 	}}
 }
 

@@ -44,6 +44,8 @@ var perWhat = kind[PerWhat]{what: `client, route or "header:" and a name`, forma
 		switch {
 		case s == string(PerClient) || s == string(PerRoute):
 			return PerWhat(s), nil
+		case !isHeader && strings.Contains(s, "-") && message.ValidToken([]byte(s)):
+			return "", fmt.Errorf(`is not known here; did you mean "header:%s"?`, s)
 		case !isHeader:
 			return "", fmt.Errorf(`is not known here; write client, route, or "header:" and the name of an HTTP header`)
 		}

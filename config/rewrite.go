@@ -70,6 +70,9 @@ var notInPaths = []Variable{VariableURI, VariableQuery}
 // badGroup matches numbers of groups as other proxies have them, and weir does not.
 var badGroup = regexp.MustCompile(`\$(0|\{[0-9])`)
 
+// backslashGroup matches numbers of groups as sed and HAProxy have them.
+var backslashGroup = regexp.MustCompile(`\\[0-9]`)
+
 // groupNumber matches the number of a group. A digit after it is literal, as in nginx.
 var groupNumber = regexp.MustCompile(`\$[1-9]`)
 
@@ -141,6 +144,9 @@ var pathTemplate = kind[Template]{what: "a path with variables such as {path}", 
 	parse: func(s string) (Template, error) {
 		if group := badGroup.FindString(s); group != "" {
 			return "", fmt.Errorf("has %s, and the groups of an expression are $1 to $9; write one of these, or {path} for the whole path", group)
+		}
+		if group := backslashGroup.FindString(s); group != "" {
+			return "", fmt.Errorf("has %s, and the groups of an expression are $1 to $9; write $%s", group, group[1:])
 		}
 		if _, err := parseTemplate(s); err != nil {
 			return "", err

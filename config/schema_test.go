@@ -138,6 +138,7 @@ var beyond = map[string][]string{
 	"JSON has neither repeated keys nor several documents":                     {"two documents", "key twice", "name twice"},
 	"JSON has no dates and no tags, so these are texts":                        {"text is a date", "custom tag"},
 	"JSON has one number for 1, which weir refuses, and 1.0, which it accepts": {"a TLS version without its dot"},
+	"the name of a header, in any case, decides about its value":               {"a Location that clients choose"},
 	"the values come from the environment": {
 		"environment: unset", "environment: value is never printed", "an admin port off loopback whose token is missing in the environment", "storage of another kind",
 	},

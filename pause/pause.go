@@ -2,10 +2,12 @@
 //
 // Go's scheduler takes a processor from a busy goroutine only every 10 ms, and looks for
 // network events only when no other goroutine could run. A request has several steps. On one
-// processor, each step would wait that long. So long work calls IfDue often.
+// processor, each step would wait that long. So long work calls IfDue often. Work that makes
+// much garbage also calls Begin.
 package pause
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -20,13 +22,14 @@ var (
 	due     atomic.Int64 // time of the next pause, in nanoseconds since 1970
 )
 
-// Serve says that this process serves traffic from now on. Before it, IfDue does nothing, so
-// that a start takes no longer.
+// Serve says that this process serves traffic from now on. Before it, IfDue and Begin do
+// nothing, so that a start takes no longer.
 func Serve() { serving.Store(true) }
 
-// IfDue sleeps for a moment if the process serves traffic and has worked long enough since the
-// last pause. Otherwise it costs about as much as a look at the clock. The caller holds no
-// lock that a request may need. Several goroutines may call IfDue at the same time.
+// IfDue lets other goroutines run, those with network events too, if the process serves traffic and
+// has worked long enough since the last pause. Otherwise it costs about as much as a look at the
+// clock. The caller holds no lock that a request may need. Several goroutines may call IfDue at the
+// same time.
 func IfDue() {
 	if !serving.Load() {
 		return
@@ -35,6 +38,20 @@ func IfDue() {
 	if wait > 0 && wait <= stretch { // a longer wait means that the clock was set back
 		return
 	}
-	time.Sleep(length)
+	if runtime.GOMAXPROCS(0) == 1 {
+		pollNetwork()
+		runtime.Gosched()
+	} else {
+		time.Sleep(length) // an idle processor polls the network
+	}
 	due.Store(time.Now().Add(stretch).UnixNano())
+}
+
+// pollNetwork makes goroutines runnable whose network events have come. The runtime itself polls
+// when a processor has nothing to do. While it sweeps garbage, the only processor of a process has
+// always something to do, and then the runtime polls every 10 ms. It also polls when it starts the
+// world again. A profile that has no room for all goroutines costs little more than that.
+func pollNetwork() {
+	var tooFew [1]runtime.StackRecord
+	runtime.GoroutineProfile(tooFew[:])
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
@@ -39,7 +40,8 @@ func newLintCommand() *cobra.Command {
 		Use:   "lint FILE|- ...",
 		Short: "Check which annotations of ingress-nginx and Traefik weir supports",
 		Long: `Lint reads Kubernetes manifests from files, standard input or a cluster, and
-rates each annotation of ingress-nginx and Traefik:
+rates each annotation of ingress-nginx and Traefik, and the keys and flags of
+ingress-nginx's ConfigMap and Deployment:
 
   exact  weir does the same,
   near   weir does something similar, and how it differs,
@@ -195,13 +197,40 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	for _, s := range m.Services {
 		add("Service", s)
 	}
+	named := controllerMaps(m)
 	for _, o := range m.ConfigMaps {
-		add("ConfigMap", o)
+		if named[config.ObjectName{Namespace: o.Namespace, Name: o.Name}] || controller.IsConfigMap(o.Name, o.Data) {
+			reports = append(reports, report{"ConfigMap", o.Namespace, o.Name, settings(controller.Rate(o.Data)), nil})
+		} else {
+			add("ConfigMap", o)
+		}
+	}
+	for _, c := range m.Controllers {
+		reports = append(reports, report{c.Kind, c.Namespace, c.Name, settings(controller.RateFlags(c.Flags)), nil})
 	}
 	slices.SortStableFunc(reports, func(a, b report) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 	})
 	return reports
+}
+
+// settings are the ratings of keys or flags of ingress-nginx's controller.
+func settings(rated []controller.Rated) (all []lint.Finding) {
+	for _, r := range rated {
+		all = append(all, lint.Finding{Annotation: r.Name, Value: r.Value, Rating: r.Rating, Refused: r.Refused, Why: r.Why})
+	}
+	return all
+}
+
+// controllerMaps are the ConfigMaps that ingress-nginx's controllers name.
+func controllerMaps(m *kube.Manifests) map[config.ObjectName]bool {
+	named := map[config.ObjectName]bool{}
+	for _, c := range m.Controllers {
+		if name, ok := c.ConfigMap("configmap"); ok {
+			named[name] = true
+		}
+	}
+	return named
 }
 
 // lintConfig is the configuration for converting the manifests: weir serves nothing else.

@@ -30,6 +30,14 @@ spec:
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}
 `
 
+const controllerManifests = `
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: ingress-nginx-controller, namespace: ingress-nginx}, spec: {template: {spec: {containers: [{name: controller, image: "registry.k8s.io/ingress-nginx/controller:v1.15.1", args: [/nginx-ingress-controller, "--configmap=$(POD_NAMESPACE)/settings", --http-port=80]}]}}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: ingress-nginx}, data: {use-forwarded-headers: "true", hsts: "true"}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: app-nginx, namespace: a}, data: {nginx.conf: "deny all;"}}
+`
+
 func TestLint(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) string {
@@ -76,6 +84,14 @@ func TestLint(t *testing.T) {
 	f(ports, statusError, "UDP", "2 findings")
 	f(twice, statusError, "wrong  Path / of a.example belongs to the older Ingress default/a,", "1 finding")
 	f(classes, 0, "2 exact, 0 near, 0 no, 0 wrong", "")
+	f(put("controller.yaml", controllerManifests), statusError, `ConfigMap ingress-nginx/settings
+  exact  hsts: "true"
+  no     use-forwarded-headers: "true"
+         weir never takes from the ConfigMap whom to trust;`, "1 finding that")
+	f(put("controller.yaml", controllerManifests), statusError, `Deployment ingress-nginx/ingress-nginx-controller
+  near   --configmap: "$(POD_NAMESPACE)/settings"
+         kubernetes.ingress_nginx has the ConfigMap
+  exact  --http-port: "80"`, "1 finding that")
 	f(none, statusError, "", "none.yaml: document 1 is not a Kubernetes object: it has no kind\n")
 	// An empty file and a correct Ingress give different output.
 	f(put("empty.yaml", ""), 0, "nothing to check: the input has no Ingress", "")

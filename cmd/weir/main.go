@@ -43,6 +43,8 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newExplainCommand())
+	root.AddCommand(newDrainCommand())
+	root.AddCommand(newUndrainCommand())
 	root.AddCommand(newFmtCommand())
 	root.AddCommand(newSchemaCommand())
 	root.AddCommand(newCompletionCommand())

@@ -152,8 +152,12 @@ func mustRead(t testing.TB, manifests string) *Manifests {
 	if err := m.Read(strings.NewReader(manifests)); err != nil {
 		t.Fatalf("%v in\n%s", err, manifests)
 	}
-	if len(m.ConfigMaps) > 0 {
-		m.TCP = m.ConfigMaps[0]
+	for _, one := range m.ConfigMaps {
+		if one.Name == "controller" {
+			m.Controller = one
+		} else if m.TCP == nil {
+			m.TCP = one
+		}
 	}
 	for _, s := range m.Secrets {
 		if names := s.StringData["names"]; names != "" {
@@ -268,11 +272,20 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if r.Sticky != nil {
+		to += fmt.Sprintf(" sticky %+v", *r.Sticky)
+	}
 	if w := r.Rewrite; w != nil {
 		to += fmt.Sprintf(" path %s", w.Path)
 	}
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)
+	}
+	if r.HSTS != nil {
+		to += fmt.Sprintf(" hsts %v", *r.HSTS)
+	}
+	if e := r.Response; e != nil {
+		to += fmt.Sprintf(" without %v", e.Remove)
 	}
 	to += showGuards(r)
 	if r.Clients != nil {
@@ -295,6 +308,9 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	}
 	if b.UsesTLS() && b.Protocol == config.ProtocolGRPC {
 		marks += " over TLS"
+	}
+	if b.Sticky != nil {
+		marks += " sticky"
 	}
 	if b.TLS.InsecureSkipVerify {
 		marks += " unverified"

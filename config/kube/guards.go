@@ -90,7 +90,12 @@ func usersOf(s *corev1.Secret, isMap bool) ([]byte, error) {
 
 // applyGuards gives a route the guards of its Ingress that need other objects.
 func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
-	if a := v.auth[owner]; a != nil {
+	s, a := v.asked[owner], v.auth[owner]
+	switch {
+	case a == nil, s.Any && s.Everybody: // nobody needs authentication
+	case s.Any && len(s.Allow) > 0:
+		r.Auth, r.Satisfy = a.Name, config.SatisfyAny
+	default:
 		r.Auth = a.Name
 	}
 }

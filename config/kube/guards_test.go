@@ -19,6 +19,9 @@ func showGuards(r *config.Route) string {
 	}
 	if r.Auth != "" {
 		fmt.Fprintf(&b, " auth %q", r.Auth)
+		if r.Satisfy == config.SatisfyAny {
+			b.WriteString(" or clients")
+		}
 	}
 	return b.String()
 }

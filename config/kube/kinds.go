@@ -2,8 +2,10 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -60,7 +62,10 @@ func selections(file *config.Config) map[Kind][]Selection {
 		all[Secrets] = append(all[Secrets], named(d))
 	}
 	if k.TCP != nil {
-		all[ConfigMaps] = []Selection{named(k.TCP.ConfigMap)}
+		all[ConfigMaps] = append(all[ConfigMaps], named(k.TCP.ConfigMap))
+	}
+	if k.IngressNginx != nil {
+		all[ConfigMaps] = append(all[ConfigMaps], named(k.IngressNginx.ConfigMap))
 	}
 	if len(k.NamespaceLabels) > 0 {
 		all[Namespaces] = []Selection{{}}
@@ -242,12 +247,18 @@ func (s *Source) alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
+		if ok && s.opts.File != nil && s.opts.File.Kubernetes.IngressNginx != nil && !sameOfNginx(a, b) {
+			return false // what the ConfigMap sets depends on the annotations that there are
+		}
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
 			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&
 			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.ConfigMap:
+		b, ok := now.(*corev1.ConfigMap)
+		return ok && reflect.DeepEqual(a.Data, b.Data)
 	case *discoveryv1.EndpointSlice:
 		b, ok := now.(*discoveryv1.EndpointSlice)
 		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
@@ -270,14 +281,31 @@ func sameAnnotations(a, b map[string]string, read ...string) bool {
 	})
 }
 
+// sameOfNginx reports whether two Ingresses have the same annotations of ingress-nginx.
+func sameOfNginx(a, b *networkingv1.Ingress) bool {
+	only := func(all map[string]string) map[string]string {
+		kept := maps.Clone(all)
+		maps.DeleteFunc(kept, func(name, _ string) bool { return !strings.HasPrefix(name, annotation.Nginx) })
+		return kept
+	}
+	return maps.Equal(only(a.Annotations), only(b.Annotations))
+}
+
 // objects are all known objects.
 func (s *Source) objects() *Objects {
 	o := &Objects{
 		Classes: all[*networkingv1.IngressClass](s, IngressClasses), Ingresses: all[*networkingv1.Ingress](s, Ingresses),
 		Services: all[*corev1.Service](s, Services), Secrets: all[*corev1.Secret](s, Secrets), Namespaces: all[*corev1.Namespace](s, Namespaces),
 	}
-	for _, m := range all[*corev1.ConfigMap](s, ConfigMaps) {
-		o.TCP = m
+	k := s.converter.File.Kubernetes
+	if k.TCP != nil {
+		o.TCP = get[*corev1.ConfigMap](s, ConfigMaps, k.TCP.ConfigMap)
+	}
+	if k.IngressNginx != nil {
+		if m := get[*corev1.ConfigMap](s, ConfigMaps, k.IngressNginx.ConfigMap); m != nil {
+			s.controller = m
+		}
+		o.Controller = s.controller
 	}
 	o.Gateway = s.gatewayObjects()
 	return o

@@ -28,6 +28,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
@@ -40,6 +41,7 @@ type Objects struct {
 	Services   []*corev1.Service
 	Secrets    []*corev1.Secret
 	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
+	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
 }
@@ -109,6 +111,8 @@ type conversion struct {
 
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
+
+	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf16"
 
@@ -16,6 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/controller"
 )
 
 // Manifests are objects from YAML or JSON in the format of kubectl.
@@ -26,7 +30,22 @@ type Manifests struct {
 	Nodes      []*corev1.Node
 	Old        []*networkingv1.Ingress // of API versions that no API server supports any more: without their backends
 	Unread     []Unread
-	Others     int // objects of other kinds
+	// Controllers are the Deployments and DaemonSets that run ingress-nginx's controller.
+	Controllers []Controller
+	Others      int // objects of other kinds
+}
+
+// Controller is an object that runs ingress-nginx's controller.
+type Controller struct {
+	Kind, Namespace, Name string
+	Flags                 map[string]string // without their dashes
+}
+
+// ConfigMap returns the ConfigMap that a flag names.
+func (c *Controller) ConfigMap(flag string) (config.ObjectName, bool) {
+	text := strings.ReplaceAll(strings.ReplaceAll(c.Flags[flag], "$(POD_NAMESPACE)", c.Namespace), "$(POD_NAME)", c.Name)
+	name, err := config.ParseObjectName(text)
+	return name, err == nil && text != ""
 }
 
 // Unread is an object with routes that weir does not read.
@@ -195,11 +214,34 @@ func (m *Manifests) one(kind string, object []byte) error {
 		return decode(object, &m.Nodes)
 	case "discovery.k8s.io/v1/EndpointSlice":
 		return decode(object, &m.Slices)
+	case "apps/v1/Deployment", "apps/v1/DaemonSet":
+		if err := m.workload(object); err != nil {
+			return err
+		}
 	}
 	if known, err := m.gatewayObject(kind, object); known {
 		return err
 	}
 	m.Others++
+	return nil
+}
+
+// workload notes a Deployment or a DaemonSet that runs ingress-nginx's controller.
+func (m *Manifests) workload(object []byte) error {
+	var w struct {
+		Kind     string
+		Metadata metav1.ObjectMeta
+		Spec     struct{ Template corev1.PodTemplateSpec }
+	}
+	if err := json.Unmarshal(object, &w); err != nil {
+		return err
+	}
+	for _, c := range w.Spec.Template.Spec.Containers {
+		words := slices.Concat(c.Command, c.Args)
+		if controller.IsController(c.Image, words) {
+			m.Controllers = append(m.Controllers, Controller{w.Kind, cmp.Or(w.Metadata.Namespace, metav1.NamespaceDefault), w.Metadata.Name, controller.Flags(words)})
+		}
+	}
 	return nil
 }
 

@@ -32,6 +32,8 @@ type Converter struct {
 	pairs  map[*corev1.Secret]pair
 	last   *conversionResult // nil: none
 
+	controller *asController
+
 	// For tests: the Ingresses that the last Convert converted; all Ingresses are one group.
 	converted         int
 	convertedGateways int
@@ -117,6 +119,8 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	c.forget(o)
 	v := newConversion(c.File, o)
 	v.pairs = c.pairs
+	c.controller = c.controller.of(c.File, o)
+	v.controller = c.controller.settings
 	v.defaultCertificate()
 	v.configured = v.findConfigured()
 	n := c.change(v, c.groups(v))
@@ -128,7 +132,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 
 // groups returns the groups of the Ingresses that weir serves.
 func (c *Converter) groups(v *conversion) [][]*networkingv1.Ingress {
-	ours := v.ours()
+	ours := c.controller.all(v.ours())
 	if c.together && len(ours) > 0 {
 		return [][]*networkingv1.Ingress{ours}
 	}
@@ -303,6 +307,7 @@ func (v *conversion) part() *part {
 // have an endpoint on this node, and the default certificate.
 func (v *conversion) shareOf(n *next) *part {
 	v.tcp()
+	v.tellController()
 	used := map[config.ObjectName]string{}
 	v.used(used)
 	for p := range n.parts {

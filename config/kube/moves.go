@@ -60,6 +60,9 @@ func (v *conversion) readMoves(i *ingress) {
 func (v *conversion) move(i *ingress, host string, path config.Path, to *config.Redirect) *claim.Claim {
 	c := &claim.Claim{Match: claim.Match{Host: host, Path: path}, Owner: i.owner, Route: i.route + cmp.Or(host, "*") + separated(path), Written: path.Value}
 	i.owner.Claims = slices.Insert(i.owner.Claims, 0, c)
+	if v.moves == nil {
+		v.moves = map[*claim.Claim]*config.Redirect{}
+	}
 	v.moves[c] = to
 	return c
 }

@@ -28,6 +28,7 @@ func (v *conversion) route(c *claim.Claim) {
 	if r.Closure == nil {
 		applySettings(&r, c, v.asked[c.Owner], v.settings)
 		v.applyGuards(&r, c.Owner)
+		applyController(&r, v.controller)
 	}
 	if r.Redirect != nil {
 		r.DropGuards()
@@ -53,6 +54,7 @@ func (v *conversion) route(c *claim.Claim) {
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		one := r
 		one.TLSPolicy, one.Listeners = policy, byPolicy[policy]
+		one.HSTS = v.hsts(one.Listeners)
 		v.routes = append(v.routes, &one)
 	}
 }
@@ -63,8 +65,8 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Auth = ""
-	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: 308}
+	redirect.Auth, redirect.Satisfy = "", ""
+	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

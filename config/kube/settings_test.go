@@ -25,6 +25,8 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 		{"proxy-next-upstream-tries", "2", "3", false},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
 		{"rewrite-target", "/$1", "/$2", false},
+		{"affinity", "cookie", "none", false},
+		{"session-cookie-name", "a", "b", false},
 		{"canary", "true", "false", false},
 		{"canary-weight", "1", "2", false},
 		{"canary-by-header-pattern", "a", "b", false},

@@ -1,12 +1,14 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,8 +17,8 @@ import (
 // snapshotTimeout limits one list request.
 const snapshotTimeout = 30 * time.Second
 
-// Snapshot reads the Ingresses, IngressClasses and Services of a cluster once. It
-// reads no Secrets.
+// Snapshot reads the Ingresses, IngressClasses and Services of a cluster once, and how
+// ingress-nginx's controller is configured. It reads no Secrets.
 func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 	m := &Manifests{}
 	for _, kind := range []Kind{IngressClasses, Ingresses, Services} {
@@ -24,7 +26,44 @@ func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 			return nil, fmt.Errorf("cannot list %s: %w", kind, err)
 		}
 	}
+	if err := c.controllers(ctx, m); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// controllers reads the Deployments and DaemonSets of ingress-nginx's controller, and the ConfigMaps that they name.
+func (c *Client) controllers(ctx context.Context, m *Manifests) error {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	for _, kind := range []string{"deployments", "daemonsets"} {
+		text, err := c.core.Get().AbsPath("/apis/apps/v1/" + kind).DoRaw(ctx)
+		if err == nil {
+			err = m.Read(bytes.NewReader(text))
+		}
+		if err != nil {
+			return fmt.Errorf("cannot list %s, whose arguments configure ingress-nginx: %w", kind, err)
+		}
+	}
+	for _, one := range m.Controllers {
+		for _, flag := range []string{"configmap", "tcp-services-configmap", "udp-services-configmap"} {
+			name, ok := one.ConfigMap(flag)
+			if !ok {
+				continue
+			}
+			text, err := c.core.Get().Namespace(name.Namespace).Resource("configmaps").Name(name.Name).DoRaw(ctx)
+			if apierrors.IsNotFound(err) {
+				continue // ingress-nginx takes its defaults
+			}
+			if err == nil {
+				err = m.Read(bytes.NewReader(text))
+			}
+			if err != nil {
+				return fmt.Errorf("cannot read the ConfigMap %s of ingress-nginx: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 func (c *Client) read(ctx context.Context, kind Kind, m *Manifests) error {

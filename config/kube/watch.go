@@ -35,6 +35,8 @@ const (
 	// burst is how far ahead of time conversions may be, so that a few changes in a row are
 	// served at once: two seconds of conversions.
 	burst = share * 2 * time.Second
+	// controllerPatience is how often weir says that it waits for the ConfigMap of ingress-nginx.
+	controllerPatience = 10 * time.Second
 	// endPatience is how long Run waits for its goroutines after its context has ended.
 	endPatience = time.Second
 )
@@ -88,6 +90,9 @@ type Source struct {
 
 	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
 	converter Converter
+	// controller is the ConfigMap of ingress-nginx as weir saw it last. It stays in effect when somebody
+	// deletes it: otherwise paths that it protects would open.
+	controller *corev1.ConfigMap
 	known
 	node Node
 }
@@ -205,9 +210,32 @@ func (s *Source) Run(ctx context.Context) {
 		case <-done.Done():
 		}
 	}
+	if !s.awaitController(ctx) {
+		return
+	}
 	s.note(func(d *dirt) { d.routes.touch(); d.quick.touch(); d.node = true })
 	s.flush(true)
 	s.loop(ctx)
+}
+
+// awaitController waits until the ConfigMap of ingress-nginx exists: what it sets may restrict access. It reports
+// whether ctx goes on.
+func (s *Source) awaitController(ctx context.Context) bool {
+	n, waited := s.opts.File.Kubernetes.IngressNginx, false
+	for n != nil && get[*corev1.ConfigMap](s, ConfigMaps, n.ConfigMap) == nil {
+		waited = true
+		s.trouble(ConfigMaps, missingController(n.ConfigMap))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.wake:
+		case <-time.After(controllerPatience):
+		}
+	}
+	if waited {
+		s.answered(ConfigMaps)
+	}
+	return true
 }
 
 // loop waits until changes are due, and reports them.

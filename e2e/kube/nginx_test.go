@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -105,7 +106,7 @@ func (s *stage) nginx(suites []*suite) *nginx {
 	if n.process, err = start("nginx", filepath.Join(n.dir, "log"), exec.Command(binary, "-p", n.dir+"/", "-c", filepath.Join(n.dir, "nginx.conf"))); err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(n.kill)
+	s.Cleanup(n.end)
 	eventually(s, "nginx accepts connections", func() error {
 		if !n.running() {
 			s.Fatalf("nginx ended at once:\n%s\n%s", n.said(4<<10), n.errors(4<<10))
@@ -113,6 +114,16 @@ func (s *stage) nginx(suites []*suite) *nginx {
 		return answers(control, "http://"+n.address+"/healthz")
 	})
 	return n
+}
+
+// end ends nginx with its workers. They would outlive a master that is killed, and keep ports 80 and 443.
+func (n *nginx) end() {
+	n.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-n.exited:
+	case <-time.After(patience):
+		n.kill()
+	}
 }
 
 // The backends of the tests beside nginx. Each is a Service, and its endpoints are served by the test.

@@ -147,6 +147,7 @@ func (s *server) reload(because string) error {
 func (s *server) loadAndApply() error {
 	s.loading.Lock() // otherwise an older file could take effect after a newer one
 	defer s.loading.Unlock()
+	defer pause.Begin()()
 	var read file.Contents // the watch notices changes after this point
 	if former := s.fileInEffect(); former != nil {
 		read = file.ContentsOf(former.Files())

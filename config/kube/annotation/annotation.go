@@ -71,15 +71,20 @@ func Rate(o metav1.Object) (all []Rated) {
 }
 
 // Unsupported names the annotations of an object that weir does not support, in
-// alphabetical order: the guards, for which it answers 503, and all others.
+// alphabetical order: the guards, for which it answers 503, and all others. Guards may come
+// from the ConfigMap of ingress-nginx's controller; the others are those of the object itself.
 func Unsupported(o metav1.Object) (guards, others []string) {
+	written := o.GetAnnotations()
 	for _, a := range Rate(o) {
-		switch {
+		switch source := sourced(a.Name, written); {
 		case a.Guard:
-			guards = append(guards, a.Name)
-		case a.Rating == No:
+			guards = append(guards, source)
+		case a.Rating == No && source == a.Name:
 			others = append(others, a.Name)
 		}
+	}
+	for _, key := range closingKeys(written) {
+		guards = append(guards, key+inConfigMap)
 	}
 	return guards, others
 }
@@ -87,7 +92,7 @@ func Unsupported(o metav1.Object) (guards, others []string) {
 // IsOfHost reports whether ingress-nginx applies a guard to all paths of a host,
 // whichever Ingress has the guard.
 func IsOfHost(name string) bool {
-	short, ok := strings.CutPrefix(name, Nginx)
+	short, ok := strings.CutPrefix(strings.TrimSuffix(name, inConfigMap), Nginx)
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 

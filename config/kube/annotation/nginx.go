@@ -10,7 +10,6 @@ import (
 const (
 	noYet       = "weir does not support this yet"
 	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
-	noSatisfy   = "it combines address lists with passwords or auth-url, for which weir answers 503; without these it has no effect"
 	refusedRaw  = "the snippet may restrict access, and weir does not read nginx configuration, so weir answers 503 for an Ingress that has it; do the same in the application or in weir's configuration, and remove the annotation"
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
@@ -37,10 +36,12 @@ var families = []map[string]judge{
 	rewrites,
 	redirects,
 	canaries,
+	affinities,
 	sourceRanges,
 	timeouts,
 	retries,
 	basicAuths,
+	satisfies,
 	unread,
 }
 
@@ -63,10 +64,6 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"affinity": always(No, noAffinity), "affinity-mode": always(No, noAffinity), "affinity-canary-behavior": always(No, noAffinity),
-	"session-cookie-name": always(No, noAffinity), "session-cookie-path": always(No, noAffinity), "session-cookie-domain": always(No, noAffinity),
-	"session-cookie-secure": always(No, noAffinity), "session-cookie-expires": always(No, noAffinity), "session-cookie-max-age": always(No, noAffinity),
-	"session-cookie-samesite": always(No, noAffinity), "session-cookie-conditional-samesite-none": always(No, noAffinity), "session-cookie-change-on-failure": always(No, noAffinity),
 	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
 	"upstream-hash-by-subset":      always(No, noAffinity),
 	"upstream-hash-by-subset-size": always(No, noAffinity),
@@ -81,7 +78,7 @@ var unread = map[string]judge{
 	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
 	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
 	"auth-keepalive-share-vars": always(guard, refused), "auth-keepalive-requests": always(guard, refused), "auth-keepalive-timeout": always(guard, refused),
-	"auth-snippet": always(guard, refused), "satisfy": always(No, noSatisfy),
+	"auth-snippet":       always(guard, refused),
 	"enable-global-auth": unless("false", guard, refused),
 	"auth-tls-secret":    always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),

@@ -19,10 +19,16 @@ type Settings struct {
 	Rewrite     Rewrite
 	Redirects   Redirects
 	Canary      Canary
+	Affinity    Affinity
 
 	Timeouts  Timeouts
 	Retries   Retries
 	BasicAuth BasicAuth
+
+	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
+	// Everybody means that there is a list of the clients that may use the routes, and that it has
+	// all of them. Allow is empty.
+	Everybody bool
 
 	allowed bool // allowlist-source-range has set Allow
 }

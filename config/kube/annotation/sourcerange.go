@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ func allowlist(value string, c context, s *Settings) (Rating, string) {
 	case c.loose:
 		return guard, looseList
 	}
-	s.Allow, s.allowed = list, true
+	s.Allow, s.Everybody, s.allowed = list, everybody, true
 	return Exact, ""
 }
 
@@ -68,6 +69,15 @@ func networks(value string) (list []netip.Prefix, ok bool) {
 		list = append(list, n)
 	}
 	return list, true
+}
+
+// Network reads a network, or an address, of an address list of ingress-nginx.
+func Network(text string) (netip.Prefix, error) {
+	n, ok := network(text)
+	if !ok {
+		return n, fmt.Errorf("%q is neither a network nor an address", text)
+	}
+	return n, nil
 }
 
 // network reads a network, or an address. nginx has no zones, and no IPv4 networks in IPv6.

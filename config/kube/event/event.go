@@ -45,6 +45,7 @@ const (
 	ReasonPortInUse   Reason = "PortUnavailable"    // weir may not bind a port for raw TCP, or another process uses it (no listener)
 	ReasonTooMany     Reason = "TooMany"            // an object has too many errors, or a namespace too many routes (see the message)
 	ReasonOpen        Reason = "OpenToForgery"      // any peer can forge client addresses (served)
+	ReasonSetting     Reason = "UndoneSetting"      // weir does not apply a key of ingress-nginx's ConfigMap (see the message)
 	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir has an invalid value (ignored)
 )
 

@@ -1,0 +1,92 @@
+package pause
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+// A collection of garbage takes a quarter of the processors for stretches of up to 10 ms. Work that
+// makes much garbage would cause several collections, and goroutines that serve requests would have to
+// help with them. So the garbage of such work is collected apart from it.
+
+const (
+	mostGarbage = 192 << 20 // bytes that the heap may grow by without a collection
+	lookEvery   = 5 * time.Millisecond
+	pollEvery   = 200 * time.Microsecond // during a collection, with one processor
+)
+
+var beginning sync.Mutex // held from Begin until the garbage was collected
+
+// Begin begins long work that makes much garbage. Garbage is collected when there are 192 MiB more,
+// and after the caller has called end; the memory limit of the process (GOMEMLIMIT) applies as
+// always. end does not wait for the collection. If other work has begun already, Begin does nothing.
+func Begin() (end func()) {
+	if !serving.Load() || !beginning.TryLock() {
+		return func() {}
+	}
+	percent := debug.SetGCPercent(-1)
+	if percent < 0 { // GOGC=off
+		beginning.Unlock()
+		return func() {}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer beginning.Unlock()
+		defer debug.SetGCPercent(percent)
+		collectUntil(ended)
+	}()
+	return sync.OnceFunc(func() { close(ended) })
+}
+
+// collectUntil collects garbage when there is much of it, and when ended is closed.
+func collectUntil(ended chan struct{}) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	most := heapSize() + mostGarbage
+	for {
+		select {
+		case <-ended:
+			collect()
+			return
+		case <-look.C:
+			if heapSize() > most {
+				collect()
+				most = heapSize() + mostGarbage
+			}
+		}
+	}
+}
+
+// collect collects garbage. Processors that are idle do it, and look for network events meanwhile.
+// The goroutines that allocate memory do not help, because the next collection is not due yet.
+func collect() {
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		runtime.GC()
+	}()
+	if runtime.GOMAXPROCS(0) > 1 {
+		<-collected
+		return
+	}
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for {
+		select {
+		case <-collected:
+			return
+		case <-poll.C:
+			pollNetwork()
+		}
+	}
+}
+
+// heapSize returns the bytes of objects in the heap, garbage included.
+func heapSize() uint64 {
+	sample := [1]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample[:])
+	return sample[0].Value.Uint64()
+}
