@@ -106,7 +106,7 @@ func (s *Source) makeInformers() error {
 		for _, selection := range all {
 			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, selection), example[kind], 0, cache.Indexers{})}
 			if kind == EndpointSlices {
-				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
+				if err := i.AddIndexers(cache.Indexers{byService: indexOneAddress}); err != nil {
 					return err
 				}
 			}
@@ -165,7 +165,7 @@ func (s *Source) trouble(kind Kind, err error) {
 	}
 }
 
-func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
+func indexOneAddress(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
 
 // sourceOf is the Service of an EndpointSlice.
 func sourceOf(o any) config.ObjectName {

@@ -69,6 +69,7 @@ type Backend struct {
 	Source         config.ObjectName        // the Service; empty: the backend never has an endpoint
 	UID            types.UID                // of the Service; empty: it does not exist
 	Port           claim.Port               // the port of the Service, if it has the port
+	OneAddress     bool                     // its only endpoint is the address of the Service
 	Users          []corev1.ObjectReference // objects that send requests to it, the oldest first; at most maxUsers
 }
 
@@ -114,17 +115,18 @@ type conversion struct {
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
+	auth     map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	patterns *patternHosts                        // hosts with regular expressions
 	canaries map[canaryAt][]*canary               // the oldest first
 	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
 	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
-	shut     map[claim.Match]bool  // the paths that are closed so far
-	routes   []*config.Route       // so far
-	backends map[string]*Backend   // so far
-	uses     map[string][]useOrder // of the Users of backends
+	shut     map[claim.Match]bool    // the paths that are closed so far
+	routes   []*config.Route         // so far
+	backends map[string]*Backend     // so far
+	entries  map[string]*config.Auth // of auth, that routes name so far
+	uses     map[string][]useOrder   // of the Users of backends
 	events   event.Set
 	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
 	looked   *lookups                // nil: not recorded
@@ -134,7 +136,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

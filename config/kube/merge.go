@@ -277,7 +277,7 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
-	g.auth = map[*claim.Owner]*config.Auth{}
+	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
@@ -285,7 +285,7 @@ func (v *conversion) fork() *conversion {
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
 	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, events: v.events}
-	for _, a := range v.auth {
+	for _, a := range v.entries {
 		p.auth = append(p.auth, a)
 	}
 	slices.SortFunc(p.auth, compareAuth)

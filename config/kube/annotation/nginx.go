@@ -37,10 +37,12 @@ var families = []map[string]judge{
 	canaries,
 	affinities,
 	aliases,
+	balances,
 	sourceRanges,
 	timeouts,
 	retries,
 	basicAuths,
+	authURLs,
 	satisfies,
 	unread,
 }
@@ -64,23 +66,12 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
-	"upstream-hash-by-subset":      always(No, noAffinity),
-	"upstream-hash-by-subset-size": always(No, noAffinity),
-	"load-balance":                 always(Near, "weir selects two endpoints at random, and sends the request to the less busy one"),
-	"service-upstream":             unless("false", Near, "weir sends requests to ready Pods, never to the Service's address"),
-	"backend-protocol":             looking(backendProtocol),
-	"secure-backends":              unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
-	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
-	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
+	"backend-protocol": looking(backendProtocol),
+	"secure-backends":  unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
+	"grpc-backend":     unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
+	"fastcgi-index":    always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
-	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
-	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
-	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
-	"auth-keepalive-share-vars": always(guard, refused), "auth-keepalive-requests": always(guard, refused), "auth-keepalive-timeout": always(guard, refused),
-	"auth-snippet":       always(guard, refused),
-	"enable-global-auth": unless("false", guard, refused),
-	"auth-tls-secret":    always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
+	"auth-tls-secret": always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
