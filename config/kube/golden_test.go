@@ -312,6 +312,9 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	if b.Balance != config.LeastRequests {
 		marks += fmt.Sprint(" ", b.Balance)
 	}
+	if b.Host != "" {
+		marks += " host " + b.Host
+	}
 	if b.Sticky != nil {
 		marks += " sticky"
 	}

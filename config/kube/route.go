@@ -26,7 +26,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		applySettings(&r, c, v.asks(c), v.settings)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
 	}
