@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // exchange is a request, its response and its result.
@@ -54,6 +55,7 @@ type progress struct {
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
 	packing    packing          // of the response's body
+	trace      *trace.Trace     // nil: the exchange is not traced
 	sent       int64            // bytes of the response's body, as the client gets it
 }
 
@@ -72,6 +74,9 @@ func (x *exchange) serve() {
 	}
 	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
+	if t := x.proxy.tracer.Load(); t != nil {
+		x.beginTrace(t, route)
+	}
 	if refusal != nil {
 		x.reply(refusal)
 		return
