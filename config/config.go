@@ -468,7 +468,11 @@ type Route struct {
 	Backend    string // empty: Backends, or weir answers all requests, see Answers
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
-	Backends  []WeightedBackend
+	Backends []WeightedBackend
+	Sticky   *StickyCookie // the cookie of sticky sessions; nil: that of the backend
+	// HashBy is the key by which backends with Balance Hash choose; empty: the client address. Only
+	// routes made from Kubernetes objects have it.
+	HashBy    []HashPart
 	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
@@ -601,7 +605,9 @@ type Health struct {
 // Drain sets how weir shuts down.
 type Drain struct {
 	LameDuck time.Duration // weir reports unhealthy, and still accepts connections
-	Timeout  time.Duration // then open connections have this time to finish
+	// UntilQuiet ends LameDuck early when no connection was accepted for that long; 0: never.
+	UntilQuiet time.Duration
+	Timeout    time.Duration // then open connections have this time to finish
 }
 
 // ClientLimits define the client networks, and limit the connections of each.

@@ -42,6 +42,9 @@ func (v *draft) warn() {
 			v.warnStorage(&c.ACME.Storage)
 		}
 	}
+	if v.drain.UntilQuiet > 0 && v.drain.UntilQuiet >= v.drain.LameDuck {
+		v.warnAt(v.places[&v.drain.UntilQuiet], "has no effect, because lame_duck (%v) is not longer; make it shorter than lame_duck", v.drain.LameDuck)
+	}
 	v.warnStorage(&v.shared)
 	v.warnKubernetes()
 	if t := v.policyNamed(DefaultTLSPolicy); t.SHA1 {

@@ -226,3 +226,50 @@ func TestDrainAndUndrainByHand(t *testing.T) {
 	}
 	w.stillRunning(100 * time.Millisecond)
 }
+
+// TestDrainUntilQuiet: a lame-duck phase that is as long as the slowest load balancer delays every
+// rollout. With until_quiet it ends when load balancers have stopped, and not before they have
+// noticed the drain.
+func TestDrainUntilQuiet(t *testing.T) {
+	t.Parallel()
+	app := newWebBackend(t, "app")
+	w := newWeir(t)
+	w.address["app"], w.address["echo"] = app.address, newEchoBackend(t).address
+	w.start(strings.Replace(fmt.Sprintf(drainConfig, "1h", "30s"), "timeout: 30s", "timeout: 30s, until_quiet: 1s", 1) + "health: {address: '@health'}\n")
+
+	request := func() error {
+		c, err := net.DialTimeout("tcp", w.at("web"), patience)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		resp, _, err := ask(c, bufio.NewReader(c), "GET", "a", "/")
+		if err == nil && resp.StatusCode != 200 {
+			err = errors.New(resp.Status)
+		}
+		return err
+	}
+	// The load balancer is quiet for longer than until_quiet before it has seen two answers 503.
+	w.wantVerdict(200)
+	w.wantVerdict(200)
+	w.signal(syscall.SIGTERM)
+	w.wantVerdict(503)
+	w.stillRunning(1500 * time.Millisecond)
+	w.post("/undrain") // nobody takes back the drain of a process that ends
+	if status, body, err := w.get("admin", "/status"); err != nil || status != 200 || !strings.Contains(body, `"load_balancers_told": false`) {
+		t.Errorf("the status is %d %v: %s", status, err, body)
+	}
+	if err := request(); err != nil {
+		t.Errorf("a request before the load balancer has noticed: %v", err)
+	}
+	w.wantVerdict(503)
+	if n := w.metric("weir_drain_last_new_connection_seconds"); n < 1.5 || n > 60 {
+		t.Errorf("the last connection came after %v s", n)
+	}
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if n := w.linesWith(`"because":"no connection arrived for drain.until_quiet"`, `"new_connections":1,`, `"last_new_connection":`); n != 1 {
+		t.Errorf("%d lines say why the lame-duck phase ended", n)
+	}
+}

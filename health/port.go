@@ -17,8 +17,9 @@ import (
 // One Port may serve several listeners, one after the other, because a reload may move
 // it.
 type Port struct {
-	node *Node
-	from atomic.Pointer[[]netip.Prefix]
+	node   *Node
+	from   atomic.Pointer[[]netip.Prefix]
+	askers askers
 }
 
 // The timeouts of the port. A check takes milliseconds; a longer exchange is not a check.
@@ -100,7 +101,11 @@ func (p *Port) handler(a *acceptor) http.Handler {
 			v := p.node.Verdict()
 			answer(w, v.Ready, map[string]any{"ready": v.Ready})
 		default:
-			writeVerdict(w, p.node.Verdict())
+			v := p.node.Verdict()
+			if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+				p.askers.note(peer.Addr().Unmap(), v.Healthy)
+			}
+			writeVerdict(w, v)
 		}
 	})
 }

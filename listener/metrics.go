@@ -117,7 +117,10 @@ func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
 	remaining := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_drain_connections_remaining", Help: "Connections that are still open after SIGTERM; 0 before it.",
 	}, t.remaining)
-	reg.MustRegister(m.accepted, m.rejected, m.headers, openConnections{m}, remaining)
+	lastNew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_drain_last_new_connection_seconds", Help: "Seconds from the beginning of the drain to its last new connection; 0 without a drain or a connection.",
+	}, func() float64 { return t.Arrivals().Last.Seconds() })
+	reg.MustRegister(m.accepted, m.rejected, m.headers, openConnections{m}, remaining, lastNew)
 	return m
 }
 

@@ -19,6 +19,7 @@ type Tracker struct {
 	next     atomic.Uint32
 	draining atomic.Bool
 	none     atomic.Pointer[chan struct{}] // gets a value when no connection is left, while draining
+	arrivals arrivals
 	shards   [shards]shard
 }
 
@@ -95,6 +96,9 @@ func (s *shard) each(f func(*admission)) {
 
 // SetDraining records that a drain has begun, for the metric of the remaining connections.
 func (t *Tracker) SetDraining() { t.draining.Store(true) }
+
+// Draining reports whether SetDraining was called.
+func (t *Tracker) Draining() bool { return t.draining.Load() }
 
 // cutTime is how long a drain waits for the owners of connections that were cut.
 const cutTime = 2 * time.Second

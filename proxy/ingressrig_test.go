@@ -16,11 +16,12 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// ingressRig serves Ingresses. Behind each Service is a server that answers with what it received.
+// ingressRig serves Ingresses. Behind each Service is a server that answers with what it received, and three behind a
+// Service whose name begins with "three"; none behind "empty".
 type ingressRig struct {
 	*rig
 	manifests string
-	servers   map[string]*httptest.Server // by the name of the backend
+	servers   map[string][]*httptest.Server // by the name of the backend
 }
 
 const ingressFile = `
@@ -37,11 +38,13 @@ func newIngressRig(t testing.TB, file, manifests string) *ingressRig {
 	if file == "" {
 		file = ingressFile
 	}
-	i := &ingressRig{manifests: manifests, servers: map[string]*httptest.Server{}}
+	i := &ingressRig{manifests: manifests, servers: map[string][]*httptest.Server{}}
 	i.rig = newRig(t, file, func(c *config.Config) { i.convert(t, c) })
 	t.Cleanup(func() { // before that of the rig, which looks for goroutines
-		for _, s := range i.servers {
-			s.Close()
+		for _, all := range i.servers {
+			for _, s := range all {
+				s.Close()
+			}
 		}
 	})
 	return i
@@ -59,19 +62,24 @@ func (i *ingressRig) convert(t testing.TB, file *config.Config) {
 		if b.Source.Name == "" || strings.HasPrefix(b.Source.Name, "empty") {
 			continue
 		}
-		s := i.servers[b.Name]
-		if s == nil {
-			s = echoServer(b)
-			i.servers[b.Name] = s
+		n := 1
+		if strings.HasPrefix(b.Source.Name, "three") {
+			n = 3
 		}
-		endpoints[b.Name] = []config.Endpoint{{Address: s.Listener.Addr().String(), Weight: 1}}
+		for len(i.servers[b.Name]) < n {
+			i.servers[b.Name] = append(i.servers[b.Name], echoServer(b, len(i.servers[b.Name])))
+		}
+		for _, s := range i.servers[b.Name] {
+			endpoints[b.Name] = append(endpoints[b.Name], config.Endpoint{Address: s.Listener.Addr().String(), Weight: 1})
+		}
 	}
 	*file = *routing.Merge(file, endpoints)
 }
 
 // echoServer is a server that answers with its name, and with the request.
-func echoServer(b *kube.Backend) *httptest.Server {
+func echoServer(b *kube.Backend, pod int) *httptest.Server {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Pod", fmt.Sprint(pod))
 		if status := r.Header.Get("Want-Status"); status != "" {
 			code := 0
 			fmt.Sscan(status, &code)

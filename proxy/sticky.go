@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 
@@ -17,7 +18,11 @@ func (x *exchange) stickyCookie(b *backend.Backend) []byte {
 	if s == nil {
 		return nil
 	}
-	value, _ := x.req.Cookie(s.Cookie)
+	name := s.Cookie
+	if c := x.route.config.Sticky; c != nil {
+		name = c.Name
+	}
+	value, _ := x.req.Cookie(name)
 	return value
 }
 
@@ -37,10 +42,16 @@ func (x *exchange) stickyDestination(w *weighted) *Route {
 func (x *exchange) stick() {
 	b := x.attempts.backend
 	s := b.Settings().Sticky
-	if s == nil || x.kept {
+	c := x.route.config.Sticky
+	if s == nil || x.kept || c != nil && !c.Moves && b.NamesEndpoint(x.cookie) {
 		return
 	}
-	if value := b.StickyValue(x.attempts.endpoint); value != "" && value != string(x.cookie) {
+	value := b.StickyValue(x.attempts.endpoint)
+	switch {
+	case value == "" || value == string(x.cookie):
+	case c != nil:
+		x.res.AddField("Set-Cookie", stickyCookieField(c, value, x.Secure(), x.req.GetName("user-agent"), time.Now()))
+	default:
 		x.res.AddField("Set-Cookie", stickyField(s, value, x.Secure()))
 	}
 }
@@ -55,4 +66,36 @@ func stickyField(s *config.Sticky, value string, secure bool) string {
 		field += "; Secure"
 	}
 	return field
+}
+
+// stickyCookieField returns the value of Set-Cookie for the cookie of a route, as ingress-nginx
+// writes it.
+func stickyCookieField(c *config.StickyCookie, value string, secure bool, agent []byte, now time.Time) string {
+	field := c.Name + "=" + value
+	if c.Expires.Given {
+		field += "; Expires=" + now.Add(time.Duration(c.Expires.Seconds)*time.Second).UTC().Format(dateFormat)
+	}
+	if c.MaxAge.Given {
+		field += "; Max-Age=" + strconv.FormatInt(c.MaxAge.Seconds, 10)
+	}
+	if c.Domain != "" {
+		field += "; Domain=" + c.Domain
+	}
+	field += "; Path=" + c.Path
+	if secure || c.Secure {
+		field += "; Secure"
+	}
+	field += "; HttpOnly"
+	if c.SameSite != "" && !(c.NoneIfKnown && c.SameSite == "None" && refusesNone(agent)) {
+		field += "; SameSite=" + c.SameSite
+	}
+	return field
+}
+
+// refusesNone reports whether a browser refuses cookies with SameSite=None, or reads them as
+// Strict. The list is that of ingress-nginx (same_site.lua).
+func refusesNone(agent []byte) bool {
+	has := func(part string) bool { return bytes.Contains(agent, []byte(part)) }
+	return has("Chrome/4") || has("Chrome/5") || has("Chrome/6") || has("CPU iPhone OS 12") || has("iPad; CPU OS 12") ||
+		has("Macintosh") && has("Intel Mac OS X 10_14") && has("Safari") && !has("Chrome")
 }

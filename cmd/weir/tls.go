@@ -136,6 +136,11 @@ func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.
 
 // askAdmin returns the answer of an admin port to a GET request.
 func askAdmin(ctx context.Context, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
+	return requestAdmin(ctx, http.MethodGet, address, o, path, query)
+}
+
+// requestAdmin is askAdmin with any method.
+func requestAdmin(ctx context.Context, method, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
 	base, client, err := adminClient(address, o)
 	if err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ func askAdmin(ctx context.Context, address string, o adminOptions, path string, 
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	req, err := http.NewRequestWithContext(ctx, method, u, nil)
 	if err != nil {
 		return nil, notAURL(address)
 	}

@@ -110,10 +110,13 @@ func (v *conversion) canaryBackend(k *canary, c *claim.Claim) string {
 	if b.Name == v.mainBackend(c) {
 		return tell("This canary has the same Service for %s as its main Ingress; name another Service.", c.Match)
 	}
+	asked := v.asked[c.Owner]
+	asked.Affinity.Cookie = asked.Affinity.Cookie && !annotation.SettingsOf(k.of).Affinity.Legacy
+	v.choose(&b, asked)
 	return v.keep(b)
 }
 
-// mainBackend is the name of the backend of a claim itself.
+// mainBackend is the name of the backend of a claim itself, without sticky sessions.
 func (v *conversion) mainBackend(c *claim.Claim) string {
 	b, _ := v.serving(c.Backend.Name, c.Backend.Port)
 	v.letSpeak(&b, c)

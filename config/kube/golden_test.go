@@ -272,6 +272,9 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if r.Sticky != nil {
+		to += fmt.Sprintf(" sticky %+v", *r.Sticky)
+	}
 	if w := r.Rewrite; w != nil {
 		to += fmt.Sprintf(" path %s", w.Path)
 	}
@@ -305,6 +308,12 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	}
 	if b.UsesTLS() && b.Protocol == config.ProtocolGRPC {
 		marks += " over TLS"
+	}
+	if b.Balance != config.LeastRequests {
+		marks += fmt.Sprint(" ", b.Balance)
+	}
+	if b.Sticky != nil {
+		marks += " sticky"
 	}
 	if b.TLS.InsecureSkipVerify {
 		marks += " unverified"

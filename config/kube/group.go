@@ -61,6 +61,11 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 		}
 		return t
 	}
+	if hasAliases(o) {
+		for _, host := range aliasHosts(o) {
+			add(host)
+		}
+	}
 	if wantsTwins(o) {
 		for host := range ruleHosts(o) {
 			add(twin(host))

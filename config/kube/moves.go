@@ -60,6 +60,9 @@ func (v *conversion) readMoves(i *ingress) {
 func (v *conversion) move(i *ingress, host string, path config.Path, to *config.Redirect) *claim.Claim {
 	c := &claim.Claim{Match: claim.Match{Host: host, Path: path}, Owner: i.owner, Route: i.route + cmp.Or(host, "*") + separated(path), Written: path.Value}
 	i.owner.Claims = slices.Insert(i.owner.Claims, 0, c)
+	if v.moves == nil {
+		v.moves = map[*claim.Claim]*config.Redirect{}
+	}
 	v.moves[c] = to
 	return c
 }
@@ -87,14 +90,20 @@ func wantsTwins(i *networkingv1.Ingress) bool {
 // twinsOf finds the hosts that are redirected because of from-to-www-redirect: those that no
 // Ingress names. The oldest Ingress gets them.
 func twinsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
-	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) })
+	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) || isCanary(i) })
 	if len(wanting) == 0 {
 		return nil
 	}
 	slices.SortFunc(wanting, compareAges)
 	named := map[string]bool{"": true}
 	for _, i := range all {
+		if isCanary(i) {
+			continue
+		}
 		for host := range ruleHosts(i) {
+			named[host] = true
+		}
+		for _, host := range aliasHosts(i) {
 			named[host] = true
 		}
 	}

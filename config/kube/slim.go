@@ -57,6 +57,16 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
+// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
+// and weir does not know them here. The keys of a Secret of users are their names.
+func usesSecretKey(key string, value []byte) bool {
+	switch key {
+	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
+		return true
+	}
+	return htpasswd.IsHash(string(value))
+}
+
 // whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.
 func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
 	if _, ok := o.(*networkingv1.Ingress); !ok {
@@ -90,22 +100,9 @@ func slimMeta(m *metav1.ObjectMeta) {
 	m.Annotations = kept
 }
 
-// usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,
-// and weir does not know them here. The keys of a Secret of users are their names.
-func usesSecretKey(key string, value []byte) bool {
-	switch key {
-	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey:
-		return true
-	}
-	return htpasswd.IsHash(string(value))
-}
-
 // slimService returns the part of a Service that weir reads.
 func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
-	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution}
-	if s.ClusterIP == corev1.ClusterIPNone {
-		kept.ClusterIP = corev1.ClusterIPNone
-	}
+	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution, ClusterIP: s.ClusterIP}
 	if len(s.IPFamilies) > 0 && s.IPFamilies[0] == corev1.IPv6Protocol { // the other family is the default
 		kept.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
 	}

@@ -139,6 +139,9 @@ func (b *Backend) KnowsCookie(cookie []byte) bool {
 	return t != nil && len(cookie) > len(t.maker.own) && string(cookie[:len(t.maker.own)]) == t.maker.own
 }
 
+// NamesEndpoint reports whether the cookie names an endpoint that requests may go to now.
+func (b *Backend) NamesEndpoint(cookie []byte) bool { return b.view.Load().sticky.find(cookie) != nil }
+
 // StickyValue returns the value of the cookie that names the endpoint; empty: the backend has no
 // sticky sessions now, or requests may not go to the endpoint any more.
 func (b *Backend) StickyValue(e *Endpoint) string {

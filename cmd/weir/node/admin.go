@@ -122,14 +122,32 @@ type status struct {
 	ConfigHash  string                  `json:"config_hash"`
 	Verdict     health.Verdict          `json:"verdict"`
 	Draining    bool                    `json:"draining"`
+	Drain       *drainStatus            `json:"drain,omitempty"`
 	Connections map[string]int          `json:"connections"`
 	Backends    []backend.BackendStatus `json:"backends"`
+}
+
+// drainStatus says whether load balancers have noticed a drain.
+type drainStatus struct {
+	Seconds           float64 `json:"seconds"`             // since the beginning of the drain
+	NewConnections    int     `json:"new_connections"`     // since then
+	LastNewConnection float64 `json:"last_new_connection"` // in seconds after the beginning; 0: there was none
+	LoadBalancersTold bool    `json:"load_balancers_told"` // each has seen two answers 503
+}
+
+// drainStatus returns nil without a drain.
+func (s *server) drainStatus() *drainStatus {
+	a := s.tracker.Arrivals()
+	if a.Since.IsZero() {
+		return nil
+	}
+	return &drainStatus{time.Since(a.Since).Seconds(), a.New, a.Last.Seconds(), s.health.LoadBalancersTold()}
 }
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
 	st := status{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
-		Draining: s.node.Draining(), Connections: make(map[string]int), Backends: s.backends.Status()}
+		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)
 }

@@ -9,13 +9,22 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 )
 
 // setDraining begins or ends a drain: the health port answers 503, and responses have
-// Connection: close. All requests are still served.
+// Connection: close. All requests are still served. The drain of a process that ends cannot be
+// taken back.
 func (s *server) setDraining(on bool) {
-	s.node.SetDraining(on)
+	if !on && s.tracker.Draining() {
+		return
+	}
+	if s.node.SetDraining(on); on {
+		s.tracker.WatchArrivals()
+	} else {
+		s.tracker.EndArrivals()
+	}
 	s.proxy.SetDraining(on)
 }
 
@@ -34,16 +43,15 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.tracker.SetDraining()
 	s.setDraining(true)
 	s.endWaits()
-	lame := time.After(cfg.Drain.LameDuck)
 	cluster := s.current()
 	if cluster != nil {
 		cluster.giveUp()
 	}
 	s.tellDrain("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout))
-	select {
-	case <-lame:
-	case <-now:
-	}
+	because := s.lameDuck(cfg.Drain, now)
+	arrived := s.tracker.Arrivals()
+	s.log.Info("no new connections are accepted any more", zap.String("because", because), zap.Int("new_connections", arrived.New),
+		zap.Duration("last_new_connection", arrived.Last), zap.Duration("after", time.Since(arrived.Since)))
 	s.change.Lock()
 	s.ended = true
 	s.change.Unlock()
@@ -76,6 +84,41 @@ func (s *server) shutdown(now <-chan struct{}) error {
 		return fmt.Errorf("%d %w", cut, err)
 	}
 	return nil
+}
+
+// The reasons why the lame-duck phase ended.
+const (
+	lameDuckOver  = "drain.lame_duck is over"
+	lameDuckQuiet = "no connection arrived for drain.until_quiet"
+	lameDuckCut   = "a second signal"
+)
+
+// quietLook is how often weir looks whether load balancers have become quiet.
+const quietLook = 100 * time.Millisecond
+
+// lameDuck waits until load balancers have had enough time to notice the drain, and returns why
+// the wait has ended. It ends early when load balancers have become quiet, if the configuration
+// says so.
+func (s *server) lameDuck(d config.Drain, now <-chan struct{}) (because string) {
+	over := time.After(d.LameDuck)
+	var look <-chan time.Time // nil: never
+	if d.UntilQuiet > 0 {
+		tick := time.NewTicker(quietLook)
+		defer tick.Stop()
+		look = tick.C
+	}
+	for {
+		select {
+		case <-over:
+			return lameDuckOver
+		case <-now:
+			return lameDuckCut
+		case <-look:
+			if s.tracker.Arrivals().Quiet() >= d.UntilQuiet && s.health.LoadBalancersTold() {
+				return lameDuckQuiet
+			}
+		}
+	}
 }
 
 // closeSockets closes the listeners and the health, metrics and admin ports at the same

@@ -32,7 +32,7 @@ const (
 
 func hasSticky(cfg *config.Config) bool {
 	for _, b := range cfg.Backends {
-		if b.Sticky != nil {
+		if b.Sticky != nil && b.Sticky.Key == "" {
 			return true
 		}
 	}

@@ -19,10 +19,19 @@ type Settings struct {
 	Rewrite     Rewrite
 	Redirects   Redirects
 	Canary      Canary
+	Affinity    Affinity
+	Balance     Balance
+	Aliases     []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
 	Retries   Retries
 	BasicAuth BasicAuth
+	AuthURL   AuthURL
+
+	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
+	// Everybody means that there is a list of the clients that may use the routes, and that it has
+	// all of them. Allow is empty.
+	Everybody bool
 
 	allowed bool // allowlist-source-range has set Allow
 }

@@ -31,7 +31,7 @@ func allowlist(value string, c context, s *Settings) (Rating, string) {
 	case c.loose:
 		return guard, looseList
 	}
-	s.Allow, s.allowed = list, true
+	s.Allow, s.Everybody, s.allowed = list, everybody, true
 	return Exact, ""
 }
 

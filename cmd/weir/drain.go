@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newDrainCommand() *cobra.Command {
+	o := drainOptions{every: time.Second}
+	c := &cobra.Command{
+		Use:   "drain [URL]",
+		Short: "Take a running weir out of its load balancers",
+		Long: `Drain makes the health port of a running weir answer 503, so that load balancers
+send it no new connections. weir still serves all requests, and asks clients to
+close their connections. It does not end: weir undrain takes the drain back.
+
+With --wait the command ends when no connection has arrived for the time in
+--quiet, no load balancer expects a healthy answer, and no request or tunnel is
+active; or with status 1 after --timeout.
+
+URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
+unix:/path work as well.`,
+		Example: `  weir drain --wait && systemctl restart weir
+  weir drain --token-file tokens/edge1 https://edge1.example.org:8087`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, addressOf(args)) },
+	}
+	c.Flags().BoolVar(&o.wait, "wait", false, "wait until weir is quiet")
+	c.Flags().DurationVar(&o.quiet, "quiet", 5*time.Second, "with --wait: how long no connection may have arrived, as a `DURATION`")
+	c.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: the longest wait, as a `DURATION`")
+	o.admin.flags(c)
+	return c
+}
+
+func newUndrainCommand() *cobra.Command {
+	var admin adminOptions
+	c := &cobra.Command{
+		Use:   "undrain [URL]",
+		Short: "Take back a drain of a running weir",
+		Long: `Undrain makes the health port of a running weir answer healthy again. It does not
+end a drain that SIGTERM began.
+
+URL is the admin port; the default is ` + defaultAdmin + `.`,
+		Example: "  weir undrain",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			st, err := postDrain(c.Context(), addressOf(args), admin, "/undrain")
+			if err == nil {
+				fmt.Fprintln(c.OutOrStdout(), "the drain is over;", st.health())
+			}
+			return err
+		},
+	}
+	admin.flags(c)
+	return c
+}
+
+func addressOf(args []string) string {
+	if len(args) == 0 {
+		return defaultAdmin
+	}
+	return args[0]
+}
+
+type drainOptions struct {
+	wait           bool
+	quiet, timeout time.Duration
+	every          time.Duration // between two looks
+	admin          adminOptions
+}
+
+// drained is the part of GET /status that a drain shows.
+type drained struct {
+	Node    string `json:"node"`
+	Verdict struct {
+		Healthy bool     `json:"healthy"`
+		Reasons []string `json:"reasons"`
+	} `json:"verdict"`
+	Drain *struct {
+		Seconds           float64 `json:"seconds"`
+		NewConnections    int     `json:"new_connections"`
+		LastNewConnection float64 `json:"last_new_connection"`
+		LoadBalancersTold bool    `json:"load_balancers_told"`
+	} `json:"drain"`
+	Connections map[string]int `json:"connections"`
+}
+
+func (d *drained) health() string {
+	if d.Verdict.Healthy {
+		return "the health port answers 200"
+	}
+	return fmt.Sprintf("the health port answers 503: %q", d.Verdict.Reasons)
+}
+
+// waitsFor returns what a drain waits for; empty: nothing.
+func (d *drained) waitsFor(quiet time.Duration) string {
+	active := d.Connections["active"] + d.Connections["tunnel"]
+	switch {
+	case d.Drain == nil:
+		return "somebody took the drain back"
+	case !d.Drain.LoadBalancersTold:
+		return "a load balancer has not yet seen two answers 503"
+	case d.Drain.Seconds-d.Drain.LastNewConnection < quiet.Seconds():
+		return fmt.Sprintf("%d connections have arrived since the drain began, the last one after %.1f s", d.Drain.NewConnections, d.Drain.LastNewConnection)
+	case active > 0:
+		return fmt.Sprintf("%d requests and tunnels are active", active)
+	}
+	return ""
+}
+
+var errDrainTimeout = errors.New("weir is not quiet yet")
+
+func (o *drainOptions) run(c *cobra.Command, address string) error {
+	st, err := postDrain(c.Context(), address, o.admin, "/drain")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), "draining;", st.health())
+	if !o.wait {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
+	defer cancel()
+	tick := time.NewTicker(o.every)
+	defer tick.Stop()
+	said := ""
+	for {
+		why := st.waitsFor(o.quiet)
+		switch {
+		case why == "":
+			fmt.Fprintf(c.OutOrStdout(), "quiet: %d connections arrived during the drain, the last one after %.1f s\n", st.Drain.NewConnections, st.Drain.LastNewConnection)
+			return nil
+		case st.Drain == nil:
+			return errors.New(why)
+		case why != said:
+			fmt.Fprintln(c.OutOrStdout(), "waiting:", why)
+			said = why
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w after %v: %s; it still drains, and weir undrain takes that back", errDrainTimeout, o.timeout, why)
+		case <-tick.C:
+		}
+		if st, err = askStatus(c.Context(), address, o.admin); err != nil {
+			return err
+		}
+	}
+}
+
+func postDrain(ctx context.Context, address string, o adminOptions, path string) (*drained, error) {
+	answer, err := requestAdmin(ctx, http.MethodPost, address, o, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return readDrained(address, answer)
+}
+
+func askStatus(ctx context.Context, address string, o adminOptions) (*drained, error) {
+	answer, err := askAdmin(ctx, address, o, "/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	return readDrained(address, answer)
+}
+
+func readDrained(address string, answer []byte) (*drained, error) {
+	st := new(drained)
+	if err := json.Unmarshal(answer, st); err != nil || st.Node == "" {
+		return nil, fmt.Errorf("%s is not the admin port of a weir: its status has another form; use the address in admin.address", withoutToken(address))
+	}
+	return st, nil
+}

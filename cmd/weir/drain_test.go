@@ -1,0 +1,76 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+const drainable = `
+listeners: {web: {address: '@web', protocol: http}}
+routes: [{name: app, listeners: [web], respond: {body: hello}}]
+admin: {address: '@admin'}
+health: {address: '@health'}
+`
+
+func TestDrainCommand(t *testing.T) {
+	r := newRunning(t, drainable, "web", "admin", "health")
+	admin := r.address("admin")
+	f := func(args string, wantStatus int, wants ...string) {
+		t.Helper()
+		out, errs, status := weir(strings.Fields(args + " " + admin)...)
+		if status != wantStatus {
+			t.Errorf("weir %s: status %d: %s%s", args, status, out, errs)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out+errs, want) {
+				t.Errorf("weir %s prints no %q:\n%s%s", args, want, out, errs)
+			}
+		}
+	}
+	f("drain", 0, "draining; the health port answers 503", "draining")
+	f("undrain", 0, "the drain is over; the health port answers 200")
+	f("drain --wait --quiet 10ms", 0, "quiet: 0 connections arrived during the drain")
+	c, err := net.DialTimeout("tcp", r.address("web"), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	eventually(t, "weir has accepted the connection", func() error {
+		st, err := askStatus(t.Context(), admin, adminOptions{})
+		if err == nil && st.Drain.NewConnections != 1 {
+			t.Fatalf("the status is %+v", st.Drain)
+		}
+		return err
+	})
+	f("drain --wait --quiet 1h --timeout 20ms", statusError, "waiting: 1 connections have arrived", "weir is not quiet yet after 20ms", "weir undrain")
+	f("undrain", 0)
+	if _, errs, status := weir("drain", "127.0.0.1:1"); status != statusError || !strings.Contains(errs, "cannot query the admin port") {
+		t.Errorf("without a weir: status %d, %s", status, errs)
+	}
+}
+
+func TestWhatADrainWaitsFor(t *testing.T) {
+	const status = `{"node": "n", "verdict": {}, "connections": {"active": %ACTIVE, "idle": 7}, "drain": {"seconds": 20, "new_connections": 3, "last_new_connection": %LAST, "load_balancers_told": %TOLD}}`
+	f := func(active, last, told, want string) {
+		t.Helper()
+		st, err := readDrained("a", []byte(strings.NewReplacer("%ACTIVE", active, "%LAST", last, "%TOLD", told).Replace(status)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := st.waitsFor(5 * time.Second); got != want {
+			t.Errorf("active %s, last %s, told %s: it waits for %q, want %q", active, last, told, got, want)
+		}
+	}
+	f("0", "1", "true", "")
+	f("0", "1", "false", "a load balancer has not yet seen two answers 503")
+	f("0", "15.5", "true", "3 connections have arrived since the drain began, the last one after 15.5 s")
+	f("2", "1", "true", "2 requests and tunnels are active")
+	if st, err := readDrained("a", []byte(`{"node": "n"}`)); err != nil || st.waitsFor(0) != "somebody took the drain back" {
+		t.Error(st, err)
+	}
+	if _, err := readDrained("a", []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "admin.address") {
+		t.Error(err)
+	}
+}

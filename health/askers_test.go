@@ -1,0 +1,64 @@
+package health
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAskers(t *testing.T) {
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	f := func(name string, do func(a *askers), want bool) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := new(askers)
+				do(a)
+				if got := a.told(); got != want {
+					t.Errorf("told: %t, want %t", got, want)
+				}
+			})
+		})
+	}
+	ask := func(a *askers, healthy bool, peers ...netip.Addr) {
+		for _, p := range peers {
+			a.note(p, healthy)
+		}
+		time.Sleep(10 * time.Second)
+	}
+	f("nobody asks", func(*askers) {}, true)
+	f("healthy checks", func(a *askers) { ask(a, true, one); ask(a, true, one) }, false)
+	f("one of them has seen one 503", func(a *askers) {
+		ask(a, true, one, two)
+		ask(a, false, one, two)
+		ask(a, false, one)
+	}, false)
+	f("both have seen two", func(a *askers) {
+		ask(a, true, one, two)
+		ask(a, false, one, two)
+		ask(a, false, two, one)
+	}, true)
+	f("healthy again", func(a *askers) { ask(a, false, one); ask(a, false, one); ask(a, true, one) }, false)
+	f("a person", func(a *askers) { ask(a, true, one) }, true)
+	f("a load balancer that has gone", func(a *askers) {
+		ask(a, true, one)
+		ask(a, true, one)
+		time.Sleep(askedWithin)
+	}, true)
+	f("a person who comes back", func(a *askers) {
+		ask(a, true, one)
+		time.Sleep(askedWithin)
+		ask(a, true, one)
+	}, true)
+	f("many addresses", func(a *askers) {
+		ask(a, true, one)
+		ask(a, true, one)
+		for i := range 2 * maxAskers {
+			a.note(netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)}), true)
+			time.Sleep(time.Millisecond)
+		}
+		if len(a.all) != maxAskers || a.all[one] != nil {
+			t.Errorf("%d addresses are remembered", len(a.all))
+		}
+	}, true)
+}
