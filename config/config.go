@@ -54,6 +54,7 @@ type Config struct {
 	Drain          Drain
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log
+	Traces         *Traces    // nil: no traces
 	Limits         Limits
 	// Storage is where replicas share session ticket keys: a directory, or a
 	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
@@ -501,6 +502,8 @@ type Route struct {
 	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
 	// their result.
 	Unlogged bool
+	// Untraced: weir traces no requests of the route.
+	Untraced bool
 	// Closure is the reason why the route answers every request with an error; nil: the route
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure

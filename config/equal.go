@@ -17,7 +17,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.CORS.equal(o.CORS) &&
 		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
 		slices.Equal(r.Mirror, o.Mirror) &&
-		r.Unlogged == o.Unlogged &&
+		r.Unlogged == o.Unlogged && r.Untraced == o.Untraced &&
 		r.Compress == o.Compress &&
 		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
