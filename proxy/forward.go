@@ -33,7 +33,7 @@ func (x *exchange) forward(r *Route) {
 		x.replyClosed(r.closed)
 		return
 	}
-	x.route, x.cookie = r, x.stickyCookie(r.backend) // before filters change the request
+	x.route, x.cookie, x.key = r, x.stickyCookie(r.backend), x.chooseBy(r) // before filters change the request
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
 		return

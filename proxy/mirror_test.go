@@ -97,6 +97,22 @@ func TestMirrorGetsCopies(t *testing.T) {
 	}
 }
 
+// A request that authenticates its connection to the endpoint means nothing on another connection.
+func TestMirrorGetsNoConnectionAuthentication(t *testing.T) {
+	got := make(chan string, 10)
+	app := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "app") })
+	next := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	r := newRig(t, strings.Replace(withMirror, "request: {remove: [Authorization], set: {X-Tenant: blue}}, ", "", 1), nil, "@app", app, "@next", next)
+	c := r.dial("web")
+	c.write("GET /ntlm HTTP/1.1\r\nHost: a\r\nAuthorization: NTLM TlRMTVNTUAABAAAA\r\n\r\n")
+	c.wantResponse(200, "app")
+	c.write(get)
+	c.wantResponse(200, "app")
+	if g := next1(t, got); g != "/" {
+		t.Errorf("the mirror got %s", g)
+	}
+}
+
 func next1(t *testing.T, ch chan string) string {
 	t.Helper()
 	return next(t, ch, "request to the mirror")

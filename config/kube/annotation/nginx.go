@@ -37,6 +37,7 @@ var families = []map[string]judge{
 	canaries,
 	affinities,
 	aliases,
+	balances,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -65,15 +66,10 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
-	"upstream-hash-by-subset":      always(No, noAffinity),
-	"upstream-hash-by-subset-size": always(No, noAffinity),
-	"load-balance":                 always(Near, "weir selects two endpoints at random, and sends the request to the less busy one"),
-	"service-upstream":             unless("false", Near, "weir sends requests to ready Pods, never to the Service's address"),
-	"backend-protocol":             looking(backendProtocol),
-	"secure-backends":              unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
-	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
-	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
+	"backend-protocol": looking(backendProtocol),
+	"secure-backends":  unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
+	"grpc-backend":     unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
+	"fastcgi-index":    always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
 	"auth-tls-secret": always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),

@@ -20,6 +20,7 @@ type Settings struct {
 	Redirects   Redirects
 	Canary      Canary
 	Affinity    Affinity
+	Balance     Balance
 	Aliases     []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
