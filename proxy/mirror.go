@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 type mirror struct {
 	backend *backend.Backend
 	percent uint64
+	of      uint64
 	seen    atomic.Uint64 // requests
 }
 
@@ -32,7 +34,7 @@ const (
 // newMirrors compiles the mirrors of a route.
 func newMirrors(mirrors []config.Mirror, backends map[string]*backend.Backend) (all []*mirror) {
 	for _, m := range mirrors {
-		all = append(all, &mirror{backend: backends[m.Backend], percent: uint64(m.Percent)})
+		all = append(all, &mirror{backend: backends[m.Backend], percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100))})
 	}
 	return all
 }
@@ -40,7 +42,7 @@ func newMirrors(mirrors []config.Mirror, backends map[string]*backend.Backend) (
 // takes reports whether the next request is copied. The copied requests are spread evenly.
 func (m *mirror) takes() bool {
 	n := m.seen.Add(1)
-	return n*m.percent/100 != (n-1)*m.percent/100
+	return n*m.percent/m.of != (n-1)*m.percent/m.of
 }
 
 // copies are the copies of the request of an exchange, until its body has arrived. Then they do

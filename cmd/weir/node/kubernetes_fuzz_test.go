@@ -93,6 +93,9 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err := s.planCertificates(p); err != nil {
 		return err
 	}
+	if err := s.planPolicies(p); err != nil {
+		return err
+	}
 	backends, err := s.backends.PlanObjects(p.cfg.AllBackends(), backend.NodeInfo{}, nil)
 	if err != nil {
 		return err
@@ -101,7 +104,7 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.policies, Metrics: s.proxy.Metrics})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics})
 	if err != nil {
 		return err
 	}
