@@ -488,6 +488,7 @@ type Route struct {
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit
+	Limits    *ObjectLimits  // nil: none; only of objects
 	Timeouts  *RouteTimeouts // nil: none
 	Retries   *RouteRetries  // nil: those of the backend
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.

@@ -19,7 +19,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Mirror, o.Mirror) &&
 		r.Unlogged == o.Unlogged && r.Untraced == o.Untraced &&
 		r.Compress == o.Compress &&
-		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure) && equal(r.Order, o.Order)
 }
@@ -44,7 +44,7 @@ func (c *CORS) equal(o *CORS) bool {
 		return c == o
 	}
 	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
-		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge
+		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge && c.AsNginx == o.AsNginx
 }
 
 func (e ErrorPage) equal(o ErrorPage) bool {

@@ -64,8 +64,8 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Auth, redirect.Satisfy = "", ""
+	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
+	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect

@@ -110,6 +110,7 @@ type context struct {
 
 	namespace, name string
 	values          map[string]string // of the annotations of ingress-nginx, without their prefix
+	keys            map[string]string // of the ConfigMap of ingress-nginx's controller; see OfController
 }
 
 func contextOf(i *networkingv1.Ingress) context {
@@ -117,6 +118,11 @@ func contextOf(i *networkingv1.Ingress) context {
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
+		} else if key, ok := strings.CutPrefix(name, OfController); ok {
+			if c.keys == nil {
+				c.keys = map[string]string{}
+			}
+			c.keys[key] = strings.TrimSpace(i.Annotations[name])
 		}
 	}
 	if UsesPatterns(i) {

@@ -14,9 +14,7 @@ const (
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
-	noLimit     = "weir does not support this yet, and applies no limit"
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
-	noCORS      = "weir does not support this yet; let the application answer CORS requests"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
@@ -43,6 +41,8 @@ var families = []map[string]judge{
 	retries,
 	basicAuths,
 	authURLs,
+	corses,
+	limits,
 	satisfies,
 	unread,
 }
@@ -75,13 +75,7 @@ var unread = map[string]judge{
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
-	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
-	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
-
 	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
-
-	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
-	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 	"upstream-vhost":        always(No, ownHost),

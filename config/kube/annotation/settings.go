@@ -27,6 +27,8 @@ type Settings struct {
 	Retries   Retries
 	BasicAuth BasicAuth
 	AuthURL   AuthURL
+	CORS      CORS
+	Limits    Limits
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has
