@@ -28,7 +28,7 @@ func (x *exchange) forward(r *Route) {
 		x.reply(refuseGuardedRewrite)
 		return
 	}
-	if r = x.destination(r); r.closed != nil {
+	if r = x.orFallback(x.destination(r)); r.closed != nil {
 		x.route = r
 		x.replyClosed(r.closed)
 		return
@@ -72,6 +72,10 @@ func (x *exchange) rewrite(hostOverride string) {
 		req.SetHost(req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
 	}
 	x.route.filters.EditRequest(x) // a host of the route replaces that of the backend
+	if e := x.route.report; e != nil {
+		x.RequestID()
+		e.write(&req.Head, http.StatusServiceUnavailable)
+	}
 	addVisit(req)
 	x.visited = true
 }
