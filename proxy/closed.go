@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -34,9 +33,9 @@ var missing = &closed{message.Refusal{Status: http.StatusInternalServerError, Re
 // reasonMissing is the reason of a response because of a missing backend.
 const reasonMissing = "no_backend"
 
-// unless returns c, or the reason why no request reaches the backend; nil: there is none.
-func (c *closed) unless(b *backend.Backend) *closed {
-	if c == nil && b != nil && b.Settings().Missing {
+// orMissing returns c, or the reason why no request reaches a missing backend.
+func (c *closed) orMissing(isMissing bool) *closed {
+	if c == nil && isMissing {
 		return missing
 	}
 	return c

@@ -36,9 +36,9 @@ type Explanation struct {
 	Route *config.Route
 	// Filters are the keys of the route's filters in their order of effect.
 	Filters []string
-	// Target is the path and query that the endpoint gets, and NewHost the Host, if the route changes them;
+	// NewPath is the path and query that the endpoint gets, and NewHost the Host, if the route changes them;
 	// Location is where a redirect leads. Empty: there is none.
-	Target, NewHost, Location string
+	NewPath, NewHost, Location string
 	// Guard is the route because of which a request is refused (guarded_path); nil: none.
 	Guard *config.Route
 	// Refusal is the answer of weir instead of that of an endpoint; nil: there is none before
@@ -173,7 +173,7 @@ func (e *edge) explainRequest(x *Explanation, q Question, opened *host, under *p
 	}
 	x.passTo(r)
 	if r.closed == nil {
-		e.explainTarget(x, r, asked, under != nil)
+		e.explainNewURL(x, r, asked, under != nil)
 	}
 }
 
@@ -184,8 +184,8 @@ func (x *Explanation) guardedBy(guard *Route) {
 	}
 }
 
-// explainTarget finds what the route makes of the request's URL.
-func (e *edge) explainTarget(x *Explanation, r *Route, asked *route.Request, secure bool) {
+// explainNewURL finds what the route makes of the request's URL.
+func (e *edge) explainNewURL(x *Explanation, r *Route, asked *route.Request, secure bool) {
 	origin := conn.Origin{Client: netip.AddrPortFrom(x.Client, 1)}
 	played := &playedExchange{exchange: exchange{clientSide: clientSide{edge: e, origin: &origin}}, secure: secure}
 	played.req, played.client = *asked.Head, origin.Client
@@ -199,7 +199,7 @@ func (e *edge) explainTarget(x *Explanation, r *Route, asked *route.Request, sec
 		return
 	}
 	if played.req.Rewritten.Len() > 0 {
-		x.Target = string(played.req.EndpointTarget())
+		x.NewPath = string(played.req.EndpointTarget())
 	}
 	x.NewHost = r.config.Rewrite.Host
 	if guard := e.guardOfRewrite(r, &route.Request{Head: &played.req, Client: x.Client}); guard != nil {

@@ -28,6 +28,7 @@ type Metrics struct {
 	failures  *prometheus.CounterVec
 	pages     *prometheus.CounterVec
 	packed    *prometheus.CounterVec
+	plain     *prometheus.CounterVec
 	mirrored  *prometheus.CounterVec
 	retried   *prometheus.CounterVec
 
@@ -94,6 +95,7 @@ type routeSeries struct {
 	failures counters // of the requests on which a guard could not decide
 	asked    counters // of the requests for error pages
 	packed   counters // bytes of compressed bodies
+	plain    counters // of the responses that were not compressed
 	copied   counters // of the requests for mirrors
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
@@ -141,12 +143,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
 		packed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compressed_bytes_total",
 			Help: "Bytes of bodies that weir compressed, by route, encoding (zstd, br or gzip) and direction: in before, out after the compression."}, []string{"route", "namespace", "ingress", "host", "encoding", "direction"}),
+		plain: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compression_skipped_total",
+			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
 		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.mirrored, m.retried, m.folded)
+	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
 	m.each(func(c prometheus.Collector) { reg.MustRegister(c) })
 	m.none = m.route(routeKey{})
 	return m
@@ -348,6 +352,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.failures.drop(s, s.m.failures)
 	s.asked.drop(s, s.m.pages)
 	s.packed.drop(s, s.m.packed)
+	s.plain.drop(s, s.m.plain)
 	s.copied.drop(s, s.m.mirrored)
 	s.repeated.drop(s, s.m.retried)
 	for _, code := range s.texts {

@@ -111,7 +111,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	default:
 		return false
 	}
-	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !b.AllowRetry() {
+	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !r.allowRetry() {
 		return false
 	}
 	r.count(reason)

@@ -95,6 +95,8 @@ type Parts struct {
 	// Before is the table in effect, if it was built with the same Policies and Metrics.
 	// NewTable uses the routes and hosts of it that have not changed. nil: none.
 	Before *Table
+
+	missing map[string]bool // the backends that do not exist, see config.Backend
 }
 
 // NewTable builds the table of a valid configuration. The backends need not be in effect
@@ -109,6 +111,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	}
 	t.named = sync.OnceValue(t.byName)
 	raw, known := rawBackends(cfg), parts.Before.reusable()
+	parts.missing = namesOf(cfg, func(b *config.Backend) bool { return b.Missing })
 	for _, c := range cfg.Routes {
 		pause.IfDue()
 		r, err := parts.route(c, raw[c.FirstBackend()], known)
@@ -144,13 +147,18 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 
 // rawBackends are the names of the backends for raw connections.
 func rawBackends(cfg *config.Config) map[string]bool {
-	raw := map[string]bool{}
+	return namesOf(cfg, func(b *config.Backend) bool { return b.Protocol == config.ProtocolTCP })
+}
+
+// namesOf are the names of the backends for which is returns true.
+func namesOf(cfg *config.Config, is func(*config.Backend) bool) map[string]bool {
+	all := map[string]bool{}
 	for _, b := range cfg.Backends {
-		if b.Protocol == config.ProtocolTCP {
-			raw[b.Name] = true
+		if is(b) {
+			all[b.Name] = true
 		}
 	}
-	return raw
+	return all
 }
 
 func (t *Table) byName() map[string][]*Route {
@@ -229,7 +237,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).unless(parts.Backends[r.Backend]), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).orMissing(parts.missing[r.Backend]), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
 		limits: newTryLimits(r)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
@@ -255,7 +263,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 			continue
 		}
 		d := *whole
-		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.unless(b)
+		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.orMissing(parts.missing[one.Name])
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)

@@ -30,6 +30,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // Objects are the objects of a cluster of those kinds that routes depend on. They
@@ -42,6 +43,7 @@ type Objects struct {
 	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
 	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
+	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
 }
 
 // Routing is the configuration that the objects of a cluster ask for, without
@@ -58,6 +60,7 @@ type Routing struct {
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []event.Event
+	Gateways       *GatewayRouting // nil: weir serves no Gateways
 
 	allAuth []config.Auth // those of authOf, and Auth; the same slice as long as nothing changes
 	authOf  *config.Config
@@ -217,6 +220,7 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	for _, b := range r.Backends {
 		c.Backends = append(c.Backends, b.with(endpoints[b.Name], known))
 	}
+	r.Gateways.mergeInto(&c)
 	if file.Health != nil {
 		h := *file.Health
 		h.RequireLocal = slices.Concat(h.RequireLocal, r.RequireLocal)

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // Converter converts Objects into a Routing. It keeps the result of each group of Ingresses,
@@ -25,6 +26,8 @@ type Converter struct {
 	// precedence over all objects.
 	File *config.Config
 
+	gateways gatewayConverter
+
 	traits map[*networkingv1.Ingress]*traits
 	pairs  map[*corev1.Secret]pair
 	last   *conversionResult // nil: none
@@ -32,8 +35,9 @@ type Converter struct {
 	controller *asController
 
 	// For tests: the Ingresses that the last Convert converted; all Ingresses are one group.
-	converted int
-	together  bool
+	converted         int
+	convertedGateways int
+	together          bool
 }
 
 // conversionResult is the result of a Convert, and the parts that it consists of.
@@ -63,6 +67,7 @@ type part struct {
 	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used
 	events   event.Set
+	gateway  *gatewayPart // nil: it is not the part of a Gateway
 }
 
 // lookedUp is an object that a conversion asked for; nil: it does not exist.
@@ -119,6 +124,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	v.defaultCertificate()
 	v.configured = v.findConfigured()
 	n := c.change(v, c.groups(v))
+	c.changeGateways(v, n)
 	n.shared = v.shareOf(n)
 	c.last = n.finish(v)
 	return c.last.routing
@@ -176,6 +182,7 @@ type next struct {
 	before  *conversionResult
 	added   []*part
 	dropped map[*part]bool
+	classes *gateway.Status // of the classes of Gateways; nil: weir serves no Gateways
 }
 
 // change converts the groups that are new or have other inputs.
@@ -315,7 +322,7 @@ func (v *conversion) shareOf(n *next) *part {
 // finish makes the Routing of all parts. v has the results that belong to no group.
 func (n *next) finish(v *conversion) *conversionResult {
 	before := n.before.routing
-	if before != nil && n.sameParts() && n.sameShared(v) {
+	if before != nil && n.sameParts() && n.sameShared(v) && n.sameClasses() {
 		n.routing = before
 	}
 	n.finishLists()
@@ -393,6 +400,7 @@ func (n *next) join(v *conversion) *Routing {
 		r.Ingresses = append(r.Ingresses, i.names[i.at])
 	}
 	r.Events = n.joinEvents()
+	r.Gateways = n.joinGateways()
 	n.joinAuth(v, &r)
 	v.out = r
 	n.serve(v)
@@ -578,7 +586,7 @@ func (n *next) sameParts() bool {
 		for _, i := range m.backends {
 			uses = append(uses, i.uses[i.at])
 		}
-		return []any{m.joinRoutes(), m.joinBackends(), uses, names, eventsOf(slices.Values(m.added)), secretsOf(slices.Values(m.added)), authOf(slices.Values(m.added))}
+		return []any{m.joinRoutes(), m.joinBackends(), uses, names, eventsOf(slices.Values(m.added)), secretsOf(slices.Values(m.added)), authOf(slices.Values(m.added)), gatewayResults(slices.Values(m.added))}
 	}
 	return reflect.DeepEqual(results(maps.Keys(n.dropped)), results(slices.Values(n.added)))
 }

@@ -59,6 +59,9 @@ type Options struct {
 	// List returns how the objects of a kind are listed and watched, for example
 	// Client.List.
 	List func(Kind, Selection) *cache.ListWatch
+	// Served returns which kinds of the Gateway API the cluster serves: the version of each
+	// resource. nil: none.
+	Served func(context.Context) (map[string]string, error)
 	// Changed is called with each change, on the goroutine of Run. The first one has everything.
 	Changed func(Change)
 	// Trouble is called with the error when objects cannot be listed or watched, and
@@ -76,6 +79,7 @@ type Options struct {
 type Source struct {
 	opts      Options
 	informers map[Kind][]informer
+	optional  *optional // the kinds that the cluster need not serve
 	synced    atomic.Bool
 	published atomic.Pointer[published] // for metrics
 
@@ -130,6 +134,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
 	s.converter.File = opts.File
+	s.optional = newOptional(s)
 	return s, s.makeInformers()
 }
 
@@ -194,6 +199,10 @@ func (s *Source) Run(ctx context.Context) {
 			synced = append(synced, i.handlers.HasSyncedChecker())
 		}
 	}
+	if !s.optional.start(ctx) {
+		return
+	}
+	running.Go(func() { s.optional.run(ctx) })
 	for _, done := range synced {
 		select {
 		case <-ctx.Done():

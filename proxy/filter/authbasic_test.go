@@ -100,6 +100,14 @@ func TestKnownCredentials(t *testing.T) {
 	}
 }
 
+// The hashes of credentials have a key of their own in each revision, so nobody can compute them.
+func TestKnownCredentialsAreKeyed(t *testing.T) {
+	a, b := newStaff(t, usersFile), newStaff(t, usersFile)
+	if a.known.digest([]byte("x")) == b.known.digest([]byte("x")) {
+		t.Error("two revisions have the same hash")
+	}
+}
+
 // The memory of known credentials is bounded, and new credentials find a place.
 func TestKnownCredentialsAreBounded(t *testing.T) {
 	var k knownCredentials

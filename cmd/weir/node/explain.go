@@ -47,7 +47,7 @@ type Explained struct {
 	Position    string            `json:"position,omitempty"`
 	Backend     string            `json:"backend"` // empty: weir answers, or no route has the request
 	Filters     []ExplainedFilter `json:"filters"`
-	Target      string            `json:"target,omitempty"`     // path and query for the endpoint, if the route rewrites them
+	NewPath     string            `json:"new_path,omitempty"`   // path and query for the endpoint, if the route rewrites them
 	NewHost     string            `json:"new_host,omitempty"`   // the Host for the endpoint, if the route rewrites it
 	Location    string            `json:"location,omitempty"`   // where a redirect leads
 	GuardedBy   string            `json:"guarded_by,omitempty"` // the route whose guards the request would avoid
@@ -184,7 +184,7 @@ func (out *Explained) fill(x *proxy.Explanation) {
 			out.Filters = append(out.Filters, ExplainedFilter{name, r.Setting(name)})
 		}
 	}
-	out.Target, out.NewHost, out.Location = x.Target, x.NewHost, x.Location
+	out.NewPath, out.NewHost, out.Location = x.NewPath, x.NewHost, x.Location
 	if x.Guard != nil {
 		out.GuardedBy = x.Guard.Name
 	}

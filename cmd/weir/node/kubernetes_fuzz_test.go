@@ -16,6 +16,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 )
 
 // besideObjects is the file with which the objects are served.
@@ -92,11 +93,18 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err := s.planCertificates(p); err != nil {
 		return err
 	}
-	backends, err := s.backends.PlanObjects(p.cfg.Backends, backend.NodeInfo{}, nil)
+	if err := s.planPolicies(p); err != nil {
+		return err
+	}
+	backends, err := s.backends.PlanObjects(p.cfg.AllBackends(), backend.NodeInfo{}, nil)
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics})
+	servers := backends.Backends()
+	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
+		return err
+	}
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics})
 	if err != nil {
 		return err
 	}
