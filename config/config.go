@@ -473,6 +473,7 @@ type Route struct {
 	// HashBy is the key by which backends with Balance Hash choose; empty: the client address. Only
 	// routes made from Kubernetes objects have it.
 	HashBy    []HashPart
+	Fallback  *Fallback    // nil: without an endpoint weir answers 503
 	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https

@@ -28,7 +28,7 @@ func (x *exchange) forward(r *Route) {
 		x.reply(refuseGuardedRewrite)
 		return
 	}
-	if r = x.destination(r); r.closed != nil {
+	if r = x.orFallback(x.destination(r)); r.closed != nil {
 		x.route = r
 		x.replyClosed(r.closed)
 		return
@@ -75,6 +75,10 @@ func (x *exchange) rewrite(hostOverride string) {
 		x.trace.Inject(&req.Head)
 	}
 	x.route.filters.EditRequest(x) // a host of the route replaces that of the backend
+	if e := x.route.report; e != nil {
+		x.RequestID()
+		e.write(&req.Head, http.StatusServiceUnavailable)
+	}
 	addVisit(req)
 	x.visited = true
 }

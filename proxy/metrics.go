@@ -302,6 +302,9 @@ func (m *Metrics) mark(t *Table) (namespaces map[string]bool) {
 	namespaces = map[string]bool{}
 	for i, r := range t.routes {
 		r.metrics.table = m.tables
+		if r.fallback != nil {
+			r.fallback.metrics.table = m.tables
+		}
 		if r.weighted != nil {
 			for _, d := range r.weighted.routes {
 				d.metrics.table = m.tables

@@ -272,6 +272,9 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if f := r.Fallback; f != nil {
+		to += fmt.Sprintf(" or %s %+v", f.Backend, f.Report)
+	}
 	if r.Sticky != nil {
 		to += fmt.Sprintf(" sticky %+v", *r.Sticky)
 	}

@@ -89,6 +89,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
+	v.findPassthrough()
 	for _, c := range v.decision.Granted {
 		v.route(c)
 	}
@@ -122,6 +123,7 @@ type conversion struct {
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
+	through    map[string]*claim.Claim              // those that get the TLS connections of their host
 	twins      map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
 	moves      map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it

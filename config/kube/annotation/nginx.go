@@ -36,6 +36,8 @@ var families = []map[string]judge{
 	affinities,
 	aliases,
 	balances,
+	defaultBackends,
+	passthroughs,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -81,7 +83,6 @@ var unread = map[string]judge{
 	"upstream-vhost":        always(No, ownHost),
 	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
-	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
@@ -93,7 +94,6 @@ var unread = map[string]judge{
 	"proxy-ssl-secret": always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
 	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
-	"ssl-passthrough":           unless("false", No, "weir does not support this for an Ingress; a route in weir's configuration with tls: passthrough does it"),
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
 	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),

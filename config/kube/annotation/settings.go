@@ -21,7 +21,12 @@ type Settings struct {
 	Canary      Canary
 	Affinity    Affinity
 	Balance     Balance
-	Aliases     []string // further names of the hosts, in lower case
+	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
+	Passthrough bool
+	// DefaultBackend is the name of a Service, which gets requests while there is no other
+	// endpoint; empty: none.
+	DefaultBackend string
+	Aliases        []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
 	Retries   Retries
