@@ -117,7 +117,7 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 
 // newDialSettings reads the files that cfg names. before is nil at first. If the TLS
 // settings and files did not change, it keeps the TLS configuration of before with its TLS
-// sessions. If nothing changed, it returns before.
+// links. If nothing changed, it returns before.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
 		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}
@@ -295,10 +295,10 @@ func (b *Backend) dialSettings() *dialSettings {
 
 // Dial connects to the endpoint within timeouts.connect. This time covers the connection,
 // the PROXY header if the backend has send_proxy, and the TLS handshake if the backend uses
-// TLS. If out is nil, the PROXY header has the command LOCAL. The caller owns the session,
+// TLS. If out is nil, the PROXY header has the command LOCAL. The caller owns the link,
 // which is a connection of its own, for HTTP/1.1 or a tunnel. An error names the phase that
 // failed.
-func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
+func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Link, error) {
 	return e.dialWatched(ctx, out, nil)
 }
 
@@ -320,7 +320,7 @@ func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*tu
 	return &tunnel.ConnEnd{Conn: s.own.Conn, TLS: s.own.tls}, nil
 }
 
-func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
+func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Link, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
@@ -328,7 +328,7 @@ func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Se
 }
 
 // dialAs is dialWatched with this TLS configuration (nil: no TLS). Only ctx limits the time.
-func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Session, error) {
+func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Link, error) {
 	nc, err := withDescriptor(ctx, e.backend.opts.waiting, func() (net.Conn, error) {
 		if err := e.permit(e.addr); err != nil {
 			return nil, err
@@ -342,7 +342,7 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		nc.Close()
 		return nil, e.dialError("sending the PROXY header to", d, err)
 	}
-	s := newSession(e, conn.New(nc), d)
+	s := newLink(e, conn.New(nc), d)
 	if w != nil {
 		w.Made(s.own.Conn)
 	}
