@@ -2,6 +2,9 @@ package route
 
 import (
 	"bytes"
+	"slices"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -33,7 +36,7 @@ func CompileRespelled[T any](entries []Entry[T], written *Paths[T]) (*Respelled[
 		if m.Path.Kind == Expression {
 			m.Path.FoldCase, rank = true, uint32(len(entries)-i)
 		} else if class != everything {
-			m.Path.Text, m.Path.AnySpelling = string(message.Leveled([]byte(m.Path.Text))), true
+			m.Path.Text, m.Path.AnySpelling = string(folded(message.Leveled([]byte(m.Path.Text)))), true
 			if rank = rankOfPlain + uint32(len(m.Path.Text)); class == regular {
 				text := lowered(m.Path.Text)
 				rank = max(uint32(len(entries)-i), among[text])
@@ -79,7 +82,7 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 func (s *Respelled[T]) anyReading(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	var buf [256]byte
 	for _, how := range readings {
-		if how.changes(path) && s.anyRead(appendRead(buf[:0], path, how), r, least, is) {
+		if how.changes(path) && s.anyRead(folded(appendRead(buf[:0], path, how)), r, least, is) {
 			return true
 		}
 	}
@@ -212,6 +215,27 @@ func withoutEscapes(b []byte) []byte {
 	for len(b) > 0 {
 		c, width := message.DecodeByte(b)
 		to, b = append(to, c), b[width:]
+	}
+	return to
+}
+
+// folded returns a decoded path with its letters beyond ASCII in lower case. Some of them are another
+// case of an ASCII letter for endpoints that compare letter by letter, such as Java's
+// equalsIgnoreCase: U+017F of s, U+212A of k, U+0130 and U+0131 of i. So a letter gets upper case first.
+// It returns path itself if that is ASCII, and otherwise allocates.
+func folded(path []byte) []byte {
+	if !slices.ContainsFunc(path, func(c byte) bool { return c >= utf8.RuneSelf }) {
+		return path
+	}
+	to := make([]byte, 0, len(path))
+	for len(path) > 0 {
+		c, width := utf8.DecodeRune(path)
+		if c < utf8.RuneSelf || c == utf8.RuneError {
+			to = append(to, path[:width]...)
+		} else {
+			to = utf8.AppendRune(to, unicode.ToLower(unicode.ToUpper(c)))
+		}
+		path = path[width:]
 	}
 	return to
 }

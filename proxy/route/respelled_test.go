@@ -69,6 +69,31 @@ func TestRespelled(t *testing.T) {
 	f("GET *")
 }
 
+// Letters beyond ASCII have cases as well, and some are another case of an ASCII letter.
+func TestRespelledBeyondASCII(t *testing.T) {
+	table := lines("/", "/staff/keys", "=/caf%C3%A9", "/id", "~/v[0-9]+/secret", "~/skins/[a-z]+", "/k%C3")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	f("GET /%C5%BFtaff/keys", "/staff/keys")
+	f("GET /staFF//%e2%84%aaey%c5%bf/x", "/staff/keys")
+	f("GET /%C5%BFtaff;a/keys", "/staff/keys")
+	f("GET /%C5%BFtaf/keys")
+	f("GET /%C4%B0d", "/id")
+	f("GET /%C4%B1D/x", "/id")
+	f("GET /v1/%C5%BFecret", "~/v[0-9]+/secret")
+	f("GET /%C5%BF%E2%84%AAin%C5%BF/a", "~/skins/[a-z]+")
+	f("GET /caf%c3%a9", "=/caf%C3%A9")
+	f("GET /caf%C3%89", "=/caf%C3%A9")
+	f("GET /CAF%c3%89;a", "=/caf%C3%A9")
+	f("GET /cafe%CC%81") // another normal form is another path
+	f("GET /K%c3/x", "/k%C3")
+	f("GET /K%e3")
+}
+
 // In a cluster, paths and expressions of one host may be ordered by the length of their texts.
 func TestRespelledAmongExpressions(t *testing.T) {
 	table := lines("@/", "~d/admin/[a-z]+/open$", "@/admin/x", "@/Admin/x", "~d/private", "@/private/public/x")
