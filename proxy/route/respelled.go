@@ -71,6 +71,15 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 			return true
 		}
 	}
+	if s.anySpelled(path, r, least, is) {
+		return true
+	}
+	rest := withoutAuthority(path)
+	return len(rest) > 0 && s.anySpelled(rest, r, least, is)
+}
+
+// anySpelled is AnyOf for all spellings of a path.
+func (s *Respelled[T]) anySpelled(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	if s.anyRead(path, r, least, is) {
 		return true
 	}
@@ -78,11 +87,31 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 	return !isOne && s.anyReading(path, r, least, is)
 }
 
+// withoutAuthority returns the path in a reference that begins with two slashes and a host (RFC 3986,
+// section 4.2). Endpoints read a path in this way if they resolve it like a link, such as by
+// "new URL(request.url, base)" in JavaScript, which also ignores further slashes. It returns nothing
+// for other paths, and for references without a path.
+func withoutAuthority(path []byte) []byte {
+	host := bytes.TrimLeft(path, "/")
+	if len(path)-len(host) < 2 {
+		return nil
+	}
+	return host[min(uint(bytes.IndexByte(host, '/')), uint(len(host))):]
+}
+
 // anyReading is AnyOf for the readings of a path. It allocates.
 func (s *Respelled[T]) anyReading(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	var buf [256]byte
 	for _, how := range readings {
-		if how.changes(path) && s.anyRead(folded(appendRead(buf[:0], path, how)), r, least, is) {
+		if !how.changes(path) {
+			continue
+		}
+		read := folded(appendRead(buf[:0], path, how))
+		if s.anyRead(read, r, least, is) {
+			return true
+		}
+		// An endpoint that decodes before it splits off the query sees its beginning here.
+		if end := bytes.IndexAny(read, "?#"); end > 0 && s.anyRead(read[:end], r, least, is) {
 			return true
 		}
 	}

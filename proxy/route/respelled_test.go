@@ -69,6 +69,35 @@ func TestRespelled(t *testing.T) {
 	f("GET *")
 }
 
+// An endpoint may take the beginning of a path for a host, and its end for a query.
+func TestRespelledReferences(t *testing.T) {
+	table := lines("/", "/admin", "~/v[0-9]+/[a-z]+$", "/open//x/admin", "//own/admin")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	f("GET //x/admin", "/admin")
+	f("GET ///x:80/admin/y", "/admin")
+	f("GET //u@x/%61dmin;a/y", "/admin")
+	f("GET //x//ADMIN", "/admin")
+	f("GET //x/v1/items", "~/v[0-9]+/[a-z]+$")
+	f("GET //x/administrator")
+	f("GET //x")
+	f("GET //x/")
+	f("GET ////")
+	f("GET /x/admin")
+	f("GET /open//x/admin", "/open//x/admin")
+	f("GET //own/admin", "//own/admin") // this spelling is meant
+	f("GET /admin%3fx", "/admin")
+	f("GET /Admin%23x/y", "/admin")
+	f("GET /admin%3Fx%2f", "/admin")
+	f("GET /v1/items%3f", "~/v[0-9]+/[a-z]+$")
+	f("GET /administrator%3f/admin")
+	f("GET %3f/admin")
+}
+
 // Letters beyond ASCII have cases as well, and some are another case of an ASCII letter.
 func TestRespelledBeyondASCII(t *testing.T) {
 	table := lines("/", "/staff/keys", "=/caf%C3%A9", "/id", "~/v[0-9]+/secret", "~/skins/[a-z]+", "/k%C3")
