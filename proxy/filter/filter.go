@@ -247,16 +247,21 @@ func (c *Chain) Answer(x Exchange) bool {
 	return false
 }
 
-// Move lets only the filters work that change the URL of the request, or redirect it. It returns true if
-// one of them has answered the request.
-func (c *Chain) Move(x Exchange) bool {
+// Play lets only the filters work that need no more than the head of the request and the address of the
+// client: those that change the URL, redirect, answer preflights, or refuse the client. If the client is
+// unknown, none refuses it. It returns true if one of them has answered the request.
+func (c *Chain) Play(x Exchange) bool {
 	if c == nil {
 		return false
 	}
 	for i := range c.answerers {
 		switch f := c.answerers[i].Answerer.(type) {
-		case *rewrite, *move, *redirect:
+		case preflights, *nginxCORS, *rewrite, *move, *redirect:
 			if f.Answer(x) {
+				return true
+			}
+		case *clients:
+			if x.Client().Addr().IsValid() && f.Answer(x) {
 				return true
 			}
 		}
