@@ -53,6 +53,9 @@ type Backend struct {
 	TLS      BackendTLS
 	Timeouts BackendTimeouts
 	Retries  Retries
+	// Group is equal for backends with the same endpoints, which differ in how weir uses them; empty:
+	// there is no other. Only backends of Kubernetes objects have it.
+	Group string
 	// HashSubset is the number of endpoints among which Balance Hash chooses for each key; 0: one.
 	// Only backends of Kubernetes objects have it.
 	HashSubset int
