@@ -29,6 +29,10 @@ type CORS struct {
 	// with the origin, the method and the headers that the request names. The answer to a preflight
 	// has the headers in Expose, too. Only objects of a cluster have it.
 	Echo bool
+	// AsNginx means what ingress-nginx does: weir answers every OPTIONS of an allowed origin, and
+	// all responses have all headers, which replace those of the endpoint only by their own names.
+	// Origins may have null, and "*" also with Credentials. Only objects of a cluster set it.
+	AsNginx bool
 }
 
 func (r *Route) corsKey() value {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // Metrics counts exchanges and tunnels. It outlives tables: after a reload, the counts of a
@@ -301,6 +302,9 @@ func (m *Metrics) mark(t *Table) (namespaces map[string]bool) {
 	namespaces = map[string]bool{}
 	for i, r := range t.routes {
 		r.metrics.table = m.tables
+		if r.fallback != nil {
+			r.fallback.metrics.table = m.tables
+		}
 		if r.weighted != nil {
 			for _, d := range r.weighted.routes {
 				d.metrics.table = m.tables
@@ -410,14 +414,18 @@ func (m *Metrics) refused(listener, reason string) {
 	}
 }
 
-// exchange counts one exchange. Only an endpoint can choose a code that is out of range.
-func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
+// exchange counts one exchange. traced is nil unless the exchange is traced. Only an endpoint can choose a code that is out of range.
+func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced *trace.Trace) {
 	s := r.get()
 	if code < 0 || code >= len(s.codes)*len(hundred{}) {
 		code = 0
 	}
 	s.counter(code).Inc()
-	s.duration.Observe(d.Seconds())
+	if traced == nil {
+		s.duration.Observe(d.Seconds())
+	} else {
+		observeTraced(s.duration, d, traced)
+	}
 	s.in.Add(float64(in))
 	s.out.Add(float64(out))
 }

@@ -41,9 +41,11 @@ type Route struct {
 	pages   []errorPage
 	mirrors []*mirror
 
-	weighted *weighted  // nil: there is at most one backend
-	limits   *tryLimits // of timeouts and retries; nil: those of the backend
-	whole    *Route     // the weighted route of which this is a destination; nil: none
+	weighted *weighted    // nil: there is at most one backend
+	limits   *tryLimits   // of timeouts and retries; nil: those of the backend
+	fallback *Route       // with another backend, while that of the route has no endpoint; nil: none
+	report   *errorReport // what the backend of a fallback learns of the route; nil: it is no fallback
+	whole    *Route       // the weighted route of which this is a destination; nil: none
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -226,6 +228,9 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 	if len(names) == 0 && !r.Answers() && r.Closure == nil {
 		return nil, fmt.Errorf("building the table: route %s names no backend", r.Name)
 	}
+	if f := r.Fallback; f != nil {
+		names = append(names, f.Backend)
+	}
 	for _, name := range names {
 		if parts.Backends[name] == nil {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
@@ -237,6 +242,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
 	}
+	made.fallback = parts.newFallback(made)
 	return made, nil
 }
 
@@ -268,7 +274,8 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 
 // asks reports whether the inquiries of the route go to these backends.
 func (r *Route) asks(backends map[string]*backend.Backend) bool {
-	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
+	return (r.fallback == nil || backends[r.config.Fallback.Backend] == r.fallback.backend) &&
+		!slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
 		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return backends[m.backend.Name()] != m.backend })
 }
 
