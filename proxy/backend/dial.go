@@ -210,6 +210,9 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		}
 		d.tls.Certificates = []tls.Certificate{pair}
 	}
+	if len(t.Names)+len(t.URIs) > 0 {
+		d.tls.InsecureSkipVerify, d.tls.VerifyConnection = true, alternativeNames(d.tls.RootCAs, t.Names, t.URIs)
+	}
 	d.tls1 = d.forHTTP1(d.tls)
 	return d.nameHosts(cfg)
 }
@@ -233,14 +236,20 @@ func offering(c *tls.Config, v version2) *tls.Config {
 func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[string][]byte, error) {
 	files := make(map[string][]byte, 3)
 	identity := sha256.New()
-	fmt.Fprintf(identity, "%q %t %q %d %d %d %t", t.ServerName, t.InsecureSkipVerify, protocols, t.MinVersion, t.MaxVersion, t.CipherSuites, t.SHA1)
-	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
-		if f.path == "" {
-			continue
+	fmt.Fprintf(identity, "%q %t %q %d %d %d %t %q %q", t.ServerName, t.InsecureSkipVerify, protocols, t.MinVersion, t.MaxVersion, t.CipherSuites, t.SHA1, t.Names, t.URIs)
+	for _, f := range []struct {
+		key, path string
+		content   []byte
+	}{{"ca", t.CAFile, t.CAPEM}, {"cert", t.CertFile, t.CertPEM}, {"key", t.KeyFile, []byte(t.KeyPEM)}} {
+		content, err := f.content, error(nil)
+		if f.path != "" {
+			content, err = os.ReadFile(f.path)
 		}
-		content, err := os.ReadFile(f.path)
 		if err != nil {
 			return nil, fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
+		}
+		if len(content) == 0 && f.path == "" {
+			continue
 		}
 		files[f.key] = content
 		fmt.Fprintf(identity, " %s %x", f.key, sha256.Sum256(content))
