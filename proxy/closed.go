@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -35,8 +34,8 @@ var missing = &closed{message.Refusal{Status: http.StatusInternalServerError, Re
 const reasonMissing = "no_backend"
 
 // unless returns c, or the reason why no request reaches the backend; nil: there is none.
-func (c *closed) unless(b *backend.Backend) *closed {
-	if c == nil && b != nil && b.Settings().Missing {
+func (c *closed) unless(b *config.Backend) *closed {
+	if c == nil && b != nil && b.Missing {
 		return missing
 	}
 	return c

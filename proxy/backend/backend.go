@@ -28,6 +28,7 @@ type Backend struct {
 	turn   atomic.Uint64 // round robin
 	budget budget
 
+	stocked   atomic.Int32  // endpoints with connections that tick must look at
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
@@ -218,6 +219,7 @@ func (b *Backend) remove() {
 		e.remove()
 	}
 	b.names, b.endpoints = nil, nil
+	b.opts.refusing.set(b, nil)
 }
 
 // tick does the regular work. The Set calls it once a second.
@@ -231,6 +233,9 @@ func (b *Backend) tick() {
 	}
 	b.tickOutage()
 	b.unlock()
+	if b.stocked.Load() == 0 {
+		return
+	}
 	for _, e := range endpoints {
 		e.sweep(keepAlive)
 	}

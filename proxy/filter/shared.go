@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ type Shared struct {
 	tokens  *checks               // of tokens; nil: there was no entry yet
 	rates   map[string]*rateLimit
 	slots   map[string]*slots       // by the name of the route
+	routes  []*config.Route         // from which they were made
 	sources map[*keySource]struct{} // that run
 	running sync.WaitGroup          // the goroutines of sources
 	closed  bool                    // no source starts any more
@@ -39,6 +41,7 @@ type SharedPlan struct {
 	rates    map[string]*rateLimit
 	settings map[*rateLimit]*rateSettings // set by Commit
 	slots    map[string]*slots
+	routes   []*config.Route
 	prefixes conn.Prefixes
 }
 
@@ -63,7 +66,7 @@ func (s *Shared) Plan(cfg *config.Config, server func(backend string) Decider) (
 // planLimits adds the limits of rates and of concurrent requests.
 func (p *SharedPlan) planLimits(cfg *config.Config) {
 	s := p.shared
-	p.rates, p.settings, p.slots = make(map[string]*rateLimit), make(map[*rateLimit]*rateSettings), make(map[string]*slots)
+	p.rates, p.settings = make(map[string]*rateLimit), make(map[*rateLimit]*rateSettings)
 	for _, c := range cfg.RateLimits {
 		l := s.rates[c.Name]
 		if l == nil {
@@ -72,6 +75,21 @@ func (p *SharedPlan) planLimits(cfg *config.Config) {
 		p.rates[c.Name] = l
 		p.settings[l] = newRateSettings(c, p.prefixes, l.settings.Load())
 	}
+	p.planSlots(cfg)
+}
+
+// planSlots adds the limits of concurrent requests. After a change of a cluster, few routes differ
+// from those in effect.
+func (p *SharedPlan) planSlots(cfg *config.Config) {
+	s := p.shared
+	p.routes = cfg.Routes
+	d := config.Differ(s.routes, cfg.Routes, func(r *config.Route) string { return r.Name })
+	if !slices.ContainsFunc(d.Gone, func(i int) bool { return s.routes[i].InFlight != nil }) &&
+		!slices.ContainsFunc(d.Added, func(j int) bool { return cfg.Routes[j].InFlight != nil }) {
+		p.slots = s.slots
+		return
+	}
+	p.slots = make(map[string]*slots)
 	for _, r := range cfg.Routes {
 		pause.IfDue()
 		if r.InFlight == nil || p.slots[r.Name] != nil {
@@ -92,7 +110,7 @@ func (p *SharedPlan) Commit() {
 	for l, s := range p.settings {
 		l.settings.Store(s)
 	}
-	p.shared.rates, p.shared.slots = p.rates, p.slots
+	p.shared.rates, p.shared.slots, p.shared.routes = p.rates, p.slots, p.routes
 }
 
 // Register registers the metrics of the shared state.

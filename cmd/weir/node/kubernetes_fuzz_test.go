@@ -96,7 +96,11 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics})
+	shared, err := s.filters.Plan(p.cfg, deciders(backends))
+	if err != nil {
+		return err
+	}
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Shared: shared, Policies: p.policies, Metrics: s.proxy.Metrics})
 	if err != nil {
 		return err
 	}
