@@ -1,7 +1,11 @@
 package weir_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -66,6 +70,42 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// promtool accepts the rules, and the dashboard's expressions as rules.
+func TestAlertsByPromtool(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("promtool is not installed, and CI leaves nothing out")
+		}
+		t.Skip("promtool is not installed")
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy/helm/weir/dashboards/weir.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	panels := "groups:\n- name: panels\n  rules:\n"
+	for i, p := range dashboard.Panels {
+		for j, target := range p.Targets {
+			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")
+			panels += fmt.Sprintf("  - {record: 'panel:%d:%d', expr: %q}\n", i, j, expr)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "panels.yaml")
+	if err := os.WriteFile(file, []byte(panels), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{alertFile, file} {
+		if out, err := exec.Command(promtool, "check", "rules", f).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", f, err, out)
+		}
+	}
+}
+
 // The documentation explains each reason that an alert selects. The alert selects every reason with the
 // meaning that it covers.
 func TestAlertReasons(t *testing.T) {
@@ -123,10 +163,13 @@ func checkLabels(t *testing.T, alert, expr, shown string) {
 	known := metrics(t)
 	labels := []string{"instance"}
 	for _, name := range metricName.FindAllString(expr, -1) {
+		name, bucket := strings.CutSuffix(name, "_bucket")
 		if _, ok := known[name]; !ok {
 			t.Errorf("%s asks for %s, which does not exist", alert, name)
 		}
-		labels = append(labels, known[name]...)
+		if labels = append(labels, known[name]...); bucket {
+			labels = append(labels, "le")
+		}
 	}
 	kept := labels
 	for _, m := range regexp.MustCompile(` by \(([a-z_, ]+)\)`).FindAllStringSubmatch(expr, -1) {

@@ -81,13 +81,13 @@ const (
 )
 
 var tiers = map[string]int{
-	"pause": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
+	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
-	"config/kube/claim": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/control": part,
+	"config/kube/claim": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/gateway": part,
 
-	"proxy/backend": backends, "config/kube": backends,
+	"proxy/backend": backends, "config/kube": backends, "config/kube/control": backends,
 
 	"proxy": dataPath,
 
@@ -356,6 +356,9 @@ var unavoidable = map[string]string{
 	"config.Server":                "a name server, as DNS calls it",
 	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
 	"config/kube.Services":         "Kubernetes calls the objects so",
+	"config/kube/gateway.Service":  "the same",
+	"config.Pool":                  "the key for addresses that are given to Gateways",
+	"config/kube/gateway.FromPool": "the same",
 	"config.ServerName":            "TLS calls the SNI so",
 	"config.ClientAuthPool":        "an x509.CertPool in PEM",
 	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",

@@ -37,13 +37,6 @@ type AdminTLS struct {
 // Guarded returns true if the admin port authenticates its clients.
 func (a *Admin) Guarded() bool { return a.Token != "" || a.TLS != nil && a.TLS.ClientCAFile != "" }
 
-// Metrics is the metrics port: it serves GET /metrics, and no request that changes weir.
-type Metrics struct {
-	Position Position
-	Network  string
-	Address  string
-}
-
 func (a *Admin) section() section {
 	return section{object: a, position: &a.Position, check: a.checkTokens, rules: adminRules, keys: []key{
 		{"address", a.addressKey(), "The address for metrics, status, the effective configuration, drain and undrain, and pprof. An address that other machines can reach needs token, token_file or tls.client_ca. off: no admin port."},

@@ -14,13 +14,44 @@ import (
 )
 
 // Auth is an entry of the section auth: how weir authenticates the requests of the routes that
-// name it. Exactly one of Basic, Forward and JWT is set.
+// name it. Exactly one of Basic, Forward, JWT and Subrequest is set.
 type Auth struct {
 	Name     string
 	Position Position
 	Basic    *BasicAuth
 	Forward  *ForwardAuth
 	JWT      *JWTAuth
+	// Subrequest is set only in entries that objects of a cluster make.
+	Subrequest *Subrequest
+}
+
+// Subrequest is authentication by another server, as nginx does it (auth_request). A 2xx response
+// lets a request pass, 401 and 403 refuse it, and every other one is an error (500).
+type Subrequest struct {
+	Backend string   // of the server
+	Path    Template // and query
+	Host    string
+	Method  string
+	// Headers are copied from a 2xx response to the request. What the client sent in headers of
+	// these names is dropped, on the routes of this entry only.
+	Headers []string
+	// Add are further headers of the request to the server. A variable may be empty; then the
+	// header is left out.
+	Add []HeaderValue
+	// SignIn is the URL to which weir redirects clients instead of a 401; empty: none.
+	SignIn        Template
+	AlwaysCookies bool // cookies of the server go to the client also with responses that are errors
+	// CacheBy is the key under which weir remembers responses of the server; empty: it remembers
+	// none.
+	CacheBy Template
+	Cache   []CacheTime
+	Timeout time.Duration
+}
+
+// CacheTime is how long weir remembers a response.
+type CacheTime struct {
+	Statuses []int // empty: every status
+	For      time.Duration
 }
 
 // BasicAuth is authentication by user and password (RFC 7617).

@@ -53,6 +53,9 @@ type Backend struct {
 	TLS      BackendTLS
 	Timeouts BackendTimeouts
 	Retries  Retries
+	// HashSubset is the number of endpoints among which Balance Hash chooses for each key; 0: one.
+	// Only backends of Kubernetes objects have it.
+	HashSubset int
 	// Sticky keeps each client with one endpoint; nil: clients are balanced.
 	Sticky *Sticky
 }

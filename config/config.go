@@ -50,7 +50,7 @@ type Config struct {
 	derived        []*Backend // see Derive
 	Health         *Health    // nil: no health port
 	Admin          Admin
-	Metrics        *Metrics // nil: no metrics port
+	Metrics        *Metrics // nil: no metrics port, and the default metrics
 	Drain          Drain
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log
@@ -467,20 +467,23 @@ type Route struct {
 	Backend    string // empty: Backends, or weir answers all requests, see Answers
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
-	Backends  []WeightedBackend
-	Sticky    *StickyCookie // the cookie of sticky sessions; nil: that of the backend
-	Canary    *Canary       // chooses between two Backends; nil: weights decide
-	Respond   *Respond      // nil: none; with it there is no Backend and no Redirect
-	Redirect  *Redirect     // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS      *HSTS         // nil: weir adds no HTTP header for it
-	CORS      *CORS         // nil: weir leaves the CORS protocol to endpoints
-	Request   *HeaderEdits  // of requests, for the endpoint; nil: none
-	Rewrite   *Rewrite      // nil: none
-	Response  *HeaderEdits  // of all final responses, weir's own included; nil: none
-	Clients   *Clients      // nil: every client
-	Auth      string        // the name of an Auth; empty: requests need no authentication
-	Satisfy   Satisfy       // how Clients and Auth combine; empty: SatisfyAll
-	Errors    []ErrorPage   // the first one with the status counts
+	Backends []WeightedBackend
+	Sticky   *StickyCookie // the cookie of sticky sessions; nil: that of the backend
+	// HashBy is the key by which backends with Balance Hash choose; empty: the client address. Only
+	// routes made from Kubernetes objects have it.
+	HashBy    []HashPart
+	Canary    *Canary      // chooses between two Backends; nil: weights decide
+	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS      *HSTS        // nil: weir adds no HTTP header for it
+	CORS      *CORS        // nil: weir leaves the CORS protocol to endpoints
+	Request   *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite   *Rewrite     // nil: none
+	Response  *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients   *Clients     // nil: every client
+	Auth      string       // the name of an Auth; empty: requests need no authentication
+	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
+	Errors    []ErrorPage  // the first one with the status counts
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit

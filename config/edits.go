@@ -67,6 +67,19 @@ func refuseRequestEdit(id message.ID) string {
 	return ""
 }
 
+// CheckRequestHeader returns why objects of a cluster cannot set a request header of this name, or
+// nil. The error follows the name.
+func CheckRequestHeader(name string) error {
+	_, err := headerName(refuseRequestEdit).parse(name)
+	return err
+}
+
+// CheckResponseHeader is CheckRequestHeader for a response header.
+func CheckResponseHeader(name string) error {
+	_, err := headerName(refuseResponseEdit).parse(name)
+	return err
+}
+
 // refuseResponseEdit returns why a route cannot change the response header with this id.
 func refuseResponseEdit(id message.ID) string {
 	if id.Class() == message.Framing {

@@ -10,7 +10,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
-		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Canary, o.Canary) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
+		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Canary, o.Canary) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
 		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
@@ -55,7 +55,7 @@ func (t *RouteRetries) equal(o *RouteRetries) bool {
 	if t == nil || o == nil {
 		return t == o
 	}
-	return t.Attempts == o.Attempts && t.Within == o.Within && t.NonIdempotent == o.NonIdempotent && slices.Equal(t.When, o.When)
+	return t.Attempts == o.Attempts && t.Within == o.Within && t.NonIdempotent == o.NonIdempotent && slices.Equal(t.When, o.When) && t.Unshared == o.Unshared
 }
 
 func (f *Respond) equal(o *Respond) bool {
@@ -68,7 +68,7 @@ func (f *Respond) equal(o *Respond) bool {
 // Equal reports whether two backends have the same settings and endpoints.
 func (b *Backend) Equal(o *Backend) bool {
 	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Missing == o.Missing && b.Protocol == o.Protocol &&
-		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance &&
+		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance && b.HashSubset == o.HashSubset &&
 		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection == o.Ejection &&
 		b.MaxConnections == o.MaxConnections && b.Queue == o.Queue && b.MaxIdle == o.MaxIdle && b.PreferLocal == o.PreferLocal &&
 		b.RampUp == o.RampUp && b.HTTP2 == o.HTTP2 && slices.Equal(b.Lenient, o.Lenient) && b.Secure == o.Secure &&

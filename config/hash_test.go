@@ -69,11 +69,11 @@ func TestZeroFieldsPrintNothing(t *testing.T) {
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
 	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
-	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, `^Config\.Auth\[\]\.Basic\.Object$`, // only of objects
+	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, `^Config\.Auth\[\]\.(Basic\.Object$|Subrequest\.)`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
-	`PEM\[\]$`, `Pool\[\]$`,
-	`^Config\.Routes\[\]\.(Canary|Sticky)\.`, // only of objects
-	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.(Always|DropQuery)|Terminating|Foreign)$`,
+	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
+	`^Config\.Routes\[\]\.(Canary|Sticky|HashBy\[\])\.`, `HashSubset$`, // only of objects
+	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.(Always|DropQuery)|Mirror\[\]\.Of|Retries\.Unshared|Terminating|Foreign)$`,
 }, "|"))
 
 // hashAs returns the hash of c after the changes that the field at path needs in order to

@@ -96,7 +96,7 @@ func (r *root) section() section {
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
 		{"admin", mapping(r.admin.section), "The port for status, metrics and operations. It is on without this section, on loopback; address: off turns it off."},
-		{"metrics", optional(&r.metrics, func() *Metrics { return &Metrics{} }, (*Metrics).section).byDefault("no metrics port"), "A port that serves GET /metrics for Prometheus and nothing else."},
+		{"metrics", optional(&r.metrics, NewMetrics, (*Metrics).section).byDefault("no metrics port"), "The port for Prometheus, and which metrics weir has."},
 		{"drain", mapping(r.drain.section), "How weir shuts down."},
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
 		{"access_log", optional(&r.accessLog, NewAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: a line for each request, tunnel and refused connection."},
@@ -250,12 +250,6 @@ func (h *Health) section() section {
 		{"address", listenAddress(&h.Network, &h.Address).required(`":8086"`), "The address for health checks."},
 		{"require_local", list(&h.RequireLocal, text), "Backends that need a ready endpoint on this node; without one, the health port answers 503. They need a health_check."},
 		{"from", list(&h.From, prefix.at).byDefault("anyone"), "The networks (CIDR) that may send a PROXY header to this port. The PROXY header is optional; weir closes the connection if another network sends one."},
-	}}
-}
-
-func (m *Metrics) section() section {
-	return section{object: m, position: &m.Position, keys: []key{
-		{"address", listenAddress(&m.Network, &m.Address).required(`":8088"`), "The address that serves GET /metrics. Everybody who can connect can read the metrics, so allow only Prometheus."},
 	}}
 }
 

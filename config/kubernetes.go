@@ -48,6 +48,7 @@ type Kubernetes struct {
 	// list, and all namespaces may.
 	OperatorNamespaces []string
 	TCP                *KubernetesTCP // nil: weir reads no ConfigMap
+	Gateways           *Gateways      // nil: weir serves no objects of the Gateway API
 	Publish            Publish
 	// Metrics limits the time series for the objects of one namespace.
 	Metrics ObjectMetrics
@@ -163,6 +164,7 @@ func (k *Kubernetes) section() section {
 		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace."},
 		{"operator_namespaces", listOrNone(&k.OperatorNamespaces, namespaceOrAll.at).byDefault("every namespace"), "The namespaces whose annotations may affect the health of nodes. \"*\" means every namespace; the empty list means none."},
 		{"tcp", optional(&k.TCP, func() *KubernetesTCP { return &KubernetesTCP{} }, (*KubernetesTCP).section).byDefault("none"), "Raw TCP ports, configured by a ConfigMap as for ingress-nginx."},
+		{"gateways", optional(&k.Gateways, newGateways, (*Gateways).section).byDefault("none"), "weir serves objects of the Gateway API."},
 		{"publish", mapping(k.Publish.section).shownIf(k.Publish.Any()).byDefault("none"), "The addresses that weir writes into the status of Ingresses: exactly one of service, addresses and nodes; or none, with which weir writes no status."},
 		{"metrics", mapping(k.Metrics.section), "How many time series one namespace may have."},
 		{"lease", objectName.at(&k.Lease).byDefault("weir, the class and a hash of the selection of namespaces, in weir's own namespace"), "The Lease, as namespace/name, for leader election: only the leader writes statuses and events."},

@@ -3,7 +3,10 @@ package config
 // Mirror sends copies of requests to another backend.
 type Mirror struct {
 	Backend string
-	Percent int // of the requests, 1 to 100
+	Percent int // of the requests, 1 to 100; with Of: 1 to Of
+	// Of is the number of requests of which Percent are copied; 0: 100. Only objects of a cluster
+	// have it.
+	Of int
 }
 
 func (r *Route) mirrorKey() value {

@@ -76,6 +76,7 @@ var known = map[string]bool{
 	"Config.ECHKeys[].File":                               true, // the path of a file
 	"Config.Backends[].Sticky.Cookie":                     true, // the name of a cookie
 	"Config.Routes[].Canary.Cookie":                       true, // the name of a cookie
+	"Config.Routes[].HashBy[].Cookie":                     true, // the name of a cookie
 	"Config.Backends[].TLS.KeyFile":                       true, // the path of a file
 	"Config.Auth[].JWT.Keys":                              true, // the path of a file, or a URL
 	"Config.Admin.TokenFile":                              true, // the path of a file

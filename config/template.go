@@ -25,6 +25,18 @@ const (
 	VariableRequestID Variable = "request_id" // the value of X-Request-Id
 )
 
+// Variables that only objects of a cluster use: nginx has them.
+const (
+	VariableAuthority  Variable = "authority"   // the Host of the request, as the client sent it
+	VariableURIEncoded Variable = "uri_encoded" // uri, with each byte percent-encoded that is not unreserved
+	VariableUser       Variable = "user"        // of the Authorization of the request (Basic)
+
+	// The prefixes of variables with the name of a header, a cookie or a query parameter.
+	VariableHeader = "header."
+	VariableCookie = "cookie."
+	VariableParam  = "param."
+)
+
 var variables = []Variable{VariableClient, VariableScheme, VariableHost, VariableURI, VariablePath, VariableQuery, VariableMethod, VariableRequestID}
 
 // TemplatePart is a variable, or else literal text.
@@ -36,14 +48,19 @@ type TemplatePart struct {
 	Group int
 }
 
-// Parts returns the parts of t in order. t has been read from a file, so it is valid.
+// Parts returns the parts of t in order. t has been read from a file, or was made from an object, so
+// it is valid.
 func (t Template) Parts() []TemplatePart {
-	parts, _ := parseTemplate(string(t))
+	parts, _ := splitTemplate(string(t), func(Variable) bool { return true })
 	return parts
 }
 
-// parseTemplate splits a text into its literal parts and its variables.
+// parseTemplate splits a text of a file into its literal parts and its variables.
 func parseTemplate(s string) (parts []TemplatePart, err error) {
+	return splitTemplate(s, func(v Variable) bool { return slices.Contains(variables, v) })
+}
+
+func splitTemplate(s string, known func(Variable) bool) (parts []TemplatePart, err error) {
 	literal := ""
 	end := func() {
 		if literal != "" {
@@ -66,7 +83,7 @@ func parseTemplate(s string) (parts []TemplatePart, err error) {
 		if !closed {
 			return nil, fmt.Errorf(`has a "{" without its "}"; write a variable such as {host}, or {{ for a brace`)
 		}
-		if !slices.Contains(variables, Variable(name)) {
+		if !known(Variable(name)) {
 			return nil, unknownVariable(name)
 		}
 		end()

@@ -28,6 +28,9 @@ type RouteRetries struct {
 	// When lists the failures after which weir repeats requests, besides those that it always
 	// repeats.
 	When []RetryCause
+	// Unshared means that the Share of the backend does not limit these retries. Only objects of a
+	// cluster have it.
+	Unshared bool
 }
 
 // RetryCause is a failure after which weir repeats a request: one of the constants, a status, or a

@@ -193,7 +193,7 @@ func (v *draft) checkAddresses() {
 	if h := v.health; h != nil {
 		add(socket{what: "the health port", network: h.Network, address: h.Address, at: v.places[&h.Address]})
 	}
-	if m := v.metrics; m != nil {
+	if m := v.metrics; m != nil && m.Address != "" {
 		add(socket{what: "the metrics port", network: m.Network, address: m.Address, at: v.places[&m.Address]})
 	}
 	add(socket{what: "the admin port", network: v.admin.Network, address: v.admin.Address, at: v.places[&v.admin.Address]})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -29,14 +30,18 @@ func (x *exchange) Ask(of *filter.Question) error {
 
 // ask makes the inquiry for a question.
 func (x *exchange) ask(q *inquiry, of *filter.Question) error {
-	if err := q.get(string(x.req.Bytes(x.req.Host)), of.Path); err != nil {
+	host := of.Host
+	if host == "" {
+		host = string(x.req.Bytes(x.req.Host))
+	}
+	if err := q.begin(cmp.Or(of.Method, "GET"), host, of.Path); err != nil {
 		return err
 	}
 	of.Write(&q.req)
 	x.edge.forwarding.DropListed(&q.req.Head)
 	addVisit(&q.req)
 	q.most, q.patience, q.account, q.address = of.Most, of.Patience, x.account, x.client.Addr()
-	q.discardGood, q.out = true, x.outgoing()
+	q.discardGood, q.discard, q.out = true, of.Discard, x.outgoing()
 	x.wire.Link(q)
 	defer x.relink()
 	o := q.run()

@@ -47,6 +47,9 @@ func (a *attempt) dial() (*backend.Session, error) {
 	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need(), a.all.limits.connect())
 	a.all.requester.Link(nil)
 	a.all.connect = time.Since(begun)
+	if err == nil && a.all.metrics != nil {
+		a.all.metrics.get().times.connected(a.all.connect)
+	}
 	return link, c.end(err)
 }
 

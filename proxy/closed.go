@@ -33,9 +33,9 @@ var missing = &closed{message.Refusal{Status: http.StatusInternalServerError, Re
 // reasonMissing is the reason of a response because of a missing backend.
 const reasonMissing = "no_backend"
 
-// unless returns c, or the reason why no request reaches the backend; nil: there is none.
-func (c *closed) unless(b *config.Backend) *closed {
-	if c == nil && b != nil && b.Missing {
+// orMissing returns c, or the reason why no request reaches a missing backend.
+func (c *closed) orMissing(isMissing bool) *closed {
+	if c == nil && isMissing {
 		return missing
 	}
 	return c

@@ -60,6 +60,12 @@ func (s *routeSeries) compressed(encoding string, in, out int64) {
 	s.counter2(&s.packed, s.m.packed, encoding, "out").Add(float64(out))
 }
 
+// notCompressed returns the counter of the responses that weir would have compressed. reason is busy
+// or memory.
+func (s *routeSeries) notCompressed(encoding, reason string) prometheus.Counter {
+	return s.counter2(&s.plain, s.m.plain, encoding, reason)
+}
+
 // mirrored returns the counter of the copies of requests for a backend. result is sent, failed,
 // dropped or too_large.
 func (s *routeSeries) mirrored(backend, result string) prometheus.Counter {

@@ -42,11 +42,12 @@ type progress struct {
 	identified bool // the request has its X-Request-Id, see RequestID
 	visited    bool // the request's CDN-Loop has this visit too
 	upgraded   bool
-	kept       bool    // the endpoint of the attempt is the one that cookie names
-	cookie     []byte  // of the client for sticky sessions of the backend; nil: none
-	copies     *copies // for the mirrors of the route; nil: none
-	paged      bool    // an error page has replaced the endpoint's response
-	left       int     // bytes of the replaced response
+	kept       bool       // the endpoint of the attempt is the one that cookie names
+	key        netip.Addr // by which a backend with balance: hash chooses an endpoint
+	cookie     []byte     // of the client for sticky sessions of the backend; nil: none
+	copies     *copies    // for the mirrors of the route; nil: none
+	paged      bool       // an error page has replaced the endpoint's response
+	left       int        // bytes of the replaced response
 	status     int
 	reason     string           // of a response that weir generated, or of a failure
 	user       string           // the authenticated user; empty: none
@@ -73,6 +74,9 @@ func (x *exchange) serve() {
 	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
 	if refusal != nil {
+		if refusal == refuseGuardedPath {
+			x.err = x.whyGuarded()
+		}
 		x.reply(refusal)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/policy"
@@ -35,6 +36,11 @@ type Explanation struct {
 	Route *config.Route
 	// Filters are the keys of the route's filters in their order of effect.
 	Filters []string
+	// NewPath is the path and query that the endpoint gets, and NewHost the Host, if the route changes them;
+	// Location is where a redirect leads. Empty: there is none.
+	NewPath, NewHost, Location string
+	// Guard is the route because of which a request is refused (guarded_path); nil: none.
+	Guard *config.Route
 	// Refusal is the answer of weir instead of that of an endpoint; nil: there is none before
 	// the filters.
 	Refusal *message.Refusal
@@ -156,12 +162,67 @@ func (e *edge) explainRequest(x *Explanation, q Question, opened *host, under *p
 		x.Refusal = refuseMisdirected
 		return
 	}
-	r, refusal := h.routeOf(&route.Request{Head: q.Request, Client: x.Client})
+	asked := &route.Request{Head: q.Request, Client: x.Client}
+	r, refusal := h.routeOf(asked)
 	if refusal != nil {
 		x.Refusal = refusal
+		if refusal == refuseGuardedPath {
+			x.guardedBy(h.guardOfSpelling(asked))
+		}
 		return
 	}
 	x.passTo(r)
+	if r.closed == nil {
+		e.explainNewURL(x, r, asked, under != nil)
+	}
+}
+
+// guardedBy notes a route that restricts the request; nil: none.
+func (x *Explanation) guardedBy(guard *Route) {
+	if guard != nil {
+		x.Guard = guard.config
+	}
+}
+
+// explainNewURL finds what the route makes of the request's URL.
+func (e *edge) explainNewURL(x *Explanation, r *Route, asked *route.Request, secure bool) {
+	origin := conn.Origin{Client: netip.AddrPortFrom(x.Client, 1)}
+	played := &playedExchange{exchange: exchange{clientSide: clientSide{edge: e, origin: &origin}}, secure: secure}
+	played.req, played.client = *asked.Head, origin.Client
+	answered := r.filters.Move(played)
+	x.Refusal = played.refusal
+	if answered {
+		x.Location = string(played.res.GetName("location"))
+		return
+	}
+	if r.config.Rewrite == nil {
+		return
+	}
+	if played.req.Rewritten.Len() > 0 {
+		x.NewPath = string(played.req.EndpointTarget())
+	}
+	x.NewHost = r.config.Rewrite.Host
+	if guard := e.guardOfRewrite(r, &route.Request{Head: &played.req, Client: x.Client}); guard != nil {
+		x.Refusal = refuseGuardedRewrite
+		x.guardedBy(guard)
+	}
+}
+
+// playedExchange is an exchange without a client.
+type playedExchange struct {
+	exchange
+	secure  bool
+	refusal *message.Refusal
+}
+
+func (x *playedExchange) Secure() bool              { return x.secure }
+func (x *playedExchange) Refuse(r *message.Refusal) { x.refusal = r }
+func (x *playedExchange) Send(string)               {}
+
+func (x *playedExchange) Begin(status int, _ string) *message.Response {
+	x.res.Reset()
+	x.res.Status = status
+	return &x.res
 }
 
 // mostNearest is how many routes an explanation names that nearly have the request.

@@ -33,7 +33,7 @@ func (x *exchange) forward(r *Route) {
 		x.replyClosed(r.closed)
 		return
 	}
-	x.route, x.cookie = r, x.stickyCookie(r.backend) // before filters change the request
+	x.route, x.cookie, x.key = r, x.stickyCookie(r.backend), x.chooseBy(r) // before filters change the request
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
 		return
@@ -149,9 +149,8 @@ func (x *exchange) accepts() bool { return x.wire.Accepts(&x.req, &x.res) }
 
 func (x *exchange) respond() {
 	x.answered, x.status = true, x.res.Status
-	if x.proxy.log.Load() != nil || x.res.Status == http.StatusSwitchingProtocols { // only the log and tunnels use the time
-		x.waited = time.Since(x.started)
-	}
+	x.waited = time.Since(x.started)
+	x.route.metrics.get().times.responseHead(x.waited)
 	if x.paged = x.replaced(&x.res); x.paged {
 		return
 	}

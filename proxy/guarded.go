@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/weirproxy/weir/proxy/backend"
@@ -15,28 +16,67 @@ var refuseGuardedRewrite = &message.Refusal{Status: 400, Reason: "guarded_path",
 // isLessGuarded reports whether r forwards requests that a guard of the other route refuses.
 func (r *Route) isLessGuarded(than *Route) bool { return r.config.LessGuarded(than.config) }
 
-// entersGuarded reports whether the route, which rewrites requests, makes of this one a request that
-// endpoints of a more guarded route would treat as that route's: with its path in any spelling. The
-// host is the client's or the new one, because endpoints may look at either or at none.
-func (x *exchange) entersGuarded(r *Route) bool {
-	host := []byte(r.config.Rewrite.Host)
-	if x.req.Rewritten.Len() > 0 && x.edge.lookup(x.req.Bytes(x.req.Host)).guards(x, r) {
-		return true
+// guardOf returns a route of the host that restricts the request more than r, to whose path the path
+// leads in some spelling; nil: none. h may be nil.
+func (h *host) guardOf(r *Route, path []byte, q *route.Request, counts func(*Route) bool) (guard *Route) {
+	if h == nil || h.respelled == nil {
+		return nil
 	}
-	h, found := x.edge.hosts.Find(host)
-	return found && len(host) > 0 && h.guards(x, r)
+	h.respelled.AnyOf(path, q, func(other *Route) bool {
+		if r.isLessGuarded(other) && counts(other) {
+			guard = other
+		}
+		return guard != nil
+	})
+	return guard
 }
 
-// guards reports whether a route of the host has the request with its new path, restricts it more
-// than r, and leads to a backend of r.
-func (h *host) guards(x *exchange, r *Route) bool {
-	if h == nil || h.respelled == nil {
-		return false
+// guardOfSpelling returns the route because of which h refuses a request with refuseGuardedPath.
+func (h *host) guardOfSpelling(q *route.Request) *Route {
+	r, found := h.paths.Find(q)
+	if !found {
+		return nil
 	}
-	path, _, _ := bytes.Cut(x.req.EndpointTarget(), []byte{'?'})
-	return h.respelled.AnyOf(path, &route.Request{Head: &x.req, Client: x.client.Addr()}, func(other *Route) bool {
-		return r.isLessGuarded(other) && other.sharesBackend(r)
-	})
+	return h.guardOf(r, q.Head.Bytes(q.Head.Path), q, func(*Route) bool { return true })
+}
+
+// guardOfRewrite returns a more guarded route whose endpoints would treat the request, which r has
+// rewritten, as one of that route's: with its path in any spelling. nil: there is none. The host is
+// the client's or the new one, because endpoints may look at either or at none.
+func (e *edge) guardOfRewrite(r *Route, q *route.Request) (guard *Route) {
+	path, _, _ := bytes.Cut(q.Head.EndpointTarget(), []byte{'?'})
+	shares := func(other *Route) bool { return other.sharesBackend(r) }
+	if q.Head.Rewritten.Len() > 0 {
+		guard = e.lookup(q.Head.Bytes(q.Head.Host)).guardOf(r, path, q, shares)
+	}
+	if host := r.config.Rewrite.Host; guard == nil && host != "" {
+		if h, found := e.hosts.Find([]byte(host)); found {
+			guard = h.guardOf(r, path, q, shares)
+		}
+	}
+	return guard
+}
+
+// entersGuarded reports whether the route has rewritten the request into one that a more guarded route
+// restricts.
+func (x *exchange) entersGuarded(r *Route) bool {
+	guard := x.edge.guardOfRewrite(r, &route.Request{Head: &x.req, Client: x.client.Addr()})
+	x.err = errGuarded(guard)
+	return guard != nil
+}
+
+// whyGuarded returns the cause of refuseGuardedPath for the log.
+func (x *exchange) whyGuarded() error {
+	h := x.edge.lookup(x.req.Bytes(x.req.Host))
+	return errGuarded(h.guardOfSpelling(&route.Request{Head: &x.req, Client: x.client.Addr()}))
+}
+
+// errGuarded is the cause of a refusal in the log. Clients do not learn the name of the route.
+func errGuarded(guard *Route) error {
+	if guard == nil {
+		return nil
+	}
+	return fmt.Errorf("the route %s restricts this path", guard.name)
 }
 
 // sharesBackend reports whether requests of r may reach a backend that requests of other, or their

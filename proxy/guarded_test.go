@@ -78,6 +78,12 @@ func TestRewriteIntoGuardedPaths(t *testing.T) {
 	f("GET", "a.test/same/x", "b /same/below/x")
 	f("GET", "alias.test/x", "b /x")
 	f("GET", "a.test/admin", "client_denied")
+	c.write("GET /pub/ADMIN HTTP/1.1\r\nHost: a.test\r\n\r\n")
+	c.wantResponse(400, refuseGuardedRewrite.Detail+"\n")
+	r.record().wantError(t, "the route admin restricts this path")
+	c.write("GET /ADMIN HTTP/1.1\r\nHost: a.test\r\n\r\n")
+	c.wantResponse(400, refuseGuardedPath.Detail+"\n")
+	r.record().wantError(t, "the route admin restricts this path")
 }
 
 // secret matches the guarded paths of rewriting, as an endpoint sees them that ignores case.
@@ -127,8 +133,8 @@ func (mute) Flush() error                                  { return nil }
 var anyProxy = &Proxy{Metrics: NewMetrics(prometheus.NewRegistry())}
 
 // forwarded returns the route of a request to the listener web, and the path for the endpoint; "": weir refuses the request.
-func (t *Table) forwarded(host, target string) (*Route, string) {
-	x := &exchange{wire: mute{}, clientSide: clientSide{edge: t.edges["web"], proxy: anyProxy, origin: new(conn.Origin)}}
+func (table *Table) forwarded(host, target string) (*Route, string) {
+	x := &exchange{wire: mute{}, clientSide: clientSide{edge: table.edges["web"], proxy: anyProxy, origin: new(conn.Origin)}}
 	x.reset(x.started)
 	x.req.Host, x.req.Method = x.req.StoreString(host), x.req.StoreString("GET")
 	if x.req.SetTarget(x.req.StoreString(target)) != nil {

@@ -166,7 +166,11 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{proxy: p, conn: c, edge: e}
 	tc := tls.Server(c.NetConn(), policy.Server(h.choose, t.ech))
+	begun := time.Now()
 	err := tc.Handshake()
+	if err == nil {
+		p.Metrics.handshook(e, time.Since(begun))
+	}
 	if err != nil {
 		err = e.explain(tc, h.reason(err))
 	}

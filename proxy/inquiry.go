@@ -65,9 +65,12 @@ func (p *Proxy) newInquiry(b *backend.Backend) *inquiry {
 }
 
 // get makes the request GET of a target. The host of the backend's settings replaces host.
-func (q *inquiry) get(host, target string) error {
+func (q *inquiry) get(host, target string) error { return q.begin("GET", host, target) }
+
+// begin is get with any method.
+func (q *inquiry) begin(method, host, target string) error {
 	req := &q.req
-	if err := req.SetMethod(req.StoreString("GET")); err != nil {
+	if err := req.SetMethod(req.StoreString(method)); err != nil {
 		return err
 	}
 	if err := req.SetTarget(req.StoreString(target)); err != nil {

@@ -15,8 +15,8 @@ import (
 // Metrics counts exchanges and tunnels. It outlives tables: after a reload, the counts of a
 // remaining route continue.
 type Metrics struct {
-	requests  *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
+	requests *prometheus.CounterVec
+	histograms
 	bytes     *prometheus.CounterVec
 	tunnels   *prometheus.GaugeVec
 	ended     *prometheus.CounterVec
@@ -28,8 +28,11 @@ type Metrics struct {
 	failures  *prometheus.CounterVec
 	pages     *prometheus.CounterVec
 	packed    *prometheus.CounterVec
+	plain     *prometheus.CounterVec
 	mirrored  *prometheus.CounterVec
 	retried   *prometheus.CounterVec
+
+	registry prometheus.Registerer
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -43,6 +46,7 @@ type Metrics struct {
 	opened    map[string]int           // number of such routes, by namespace
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
+	times     map[string]*times       // by backend
 	folded    *prometheus.GaugeVec
 }
 
@@ -84,6 +88,7 @@ type routeSeries struct {
 	codes    [6]atomic.Pointer[hundred] // by the first digit of the code
 	texts    []string                   // the codes that have series; guarded by m.mu
 	duration prometheus.Observer
+	times    *times // of the backend; nil: the route has none
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
 	replies  counters // that weir generated
@@ -91,6 +96,7 @@ type routeSeries struct {
 	failures counters // of the requests on which a guard could not decide
 	asked    counters // of the requests for error pages
 	packed   counters // bytes of compressed bodies
+	plain    counters // of the responses that were not compressed
 	copied   counters // of the requests for mirrors
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
@@ -111,10 +117,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_requests_total",
 			Help: "HTTP requests by route, backend and status code. Route and backend are empty if no route matched. The code is 499 if the client closed the connection before the response."},
 			[]string{"route", "namespace", "ingress", "host", "backend", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_duration_seconds",
-			Help:    "Time from the request head to the end of the response.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
-			[]string{"route", "namespace", "ingress", "host", "backend"}),
+		registry: reg, histograms: newHistograms(newShape(config.NewMetrics())),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_bytes_total",
 			Help: "Bytes from clients (in) and to clients (out) by route: bytes on the wire for HTTP, delivered bytes for tunnels."}, []string{"route", "namespace", "ingress", "host", "direction"}),
 		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
@@ -141,12 +144,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
 		packed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compressed_bytes_total",
 			Help: "Bytes of bodies that weir compressed, by route, encoding (zstd, br or gzip) and direction: in before, out after the compression."}, []string{"route", "namespace", "ingress", "host", "encoding", "direction"}),
+		plain: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compression_skipped_total",
+			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
+		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.mirrored, m.retried, m.folded)
+	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
+	m.each(func(c prometheus.Collector) { reg.MustRegister(c) })
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -221,12 +227,19 @@ func othersOf(namespace string) routeLabels {
 }
 
 func (m *Metrics) newSeries(labels routeKey) *routeSeries {
-	return &routeSeries{labels: labels, m: m,
+	s := &routeSeries{labels: labels, m: m,
 		duration: m.duration.WithLabelValues(labels.with(labels.backend)...),
 		in:       m.bytes.WithLabelValues(labels.with("in")...),
 		out:      m.bytes.WithLabelValues(labels.with("out")...),
 		tunnels:  m.tunnels.WithLabelValues(labels.with()...),
 	}
+	switch {
+	case labels.backend != "":
+		s.times = m.timesOf(labels.backend)
+	case labels.namespace != "" && labels.routeLabels == othersOf(labels.namespace):
+		s.times = m.timesOf(labels.route)
+	}
+	return s
 }
 
 // detached returns series that no scrape shows.
@@ -289,6 +302,7 @@ func (m *Metrics) retainListeners(t *Table) {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
 			m.slow.DeletePartialMatch(prometheus.Labels{"listener": name})
 			m.refusals.DeletePartialMatch(prometheus.Labels{"listener": name})
+			m.handshake.DeleteLabelValues(name)
 		}
 	}
 	m.listeners = make(map[string]bool)
@@ -370,11 +384,13 @@ func (m *Metrics) retire(r *routeMetrics) {
 // drop removes series. The caller holds m.mu.
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
+	m.leaveTimes(s.times)
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)
 	s.asked.drop(s, s.m.pages)
 	s.packed.drop(s, s.m.packed)
+	s.plain.drop(s, s.m.plain)
 	s.copied.drop(s, s.m.mirrored)
 	s.repeated.drop(s, s.m.retried)
 	for _, code := range s.texts {

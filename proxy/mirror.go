@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,15 @@ import (
 type mirror struct {
 	backend *backend.Backend
 	percent uint64
+	of      uint64
 	seen    atomic.Uint64 // requests
 }
 
 const (
 	// mostMirrored limits the body of a request that weir copies, in bytes.
 	mostMirrored = 64 << 10
-	// mostMirrors limits the copies that run in the process at the same time.
+	// mostMirrors limits the copies that run in the process at the same time. A backend has at
+	// most as many as are still free, so a slow one leaves half to others.
 	mostMirrors = 512
 	// mirrorPatience limits the time that a copy takes.
 	mirrorPatience = 30 * time.Second
@@ -33,7 +36,7 @@ const (
 func newMirrors(mirrors []config.Mirror, backends *overlay.Map[*backend.Backend]) (all []*mirror) {
 	for _, m := range mirrors {
 		b, _ := backends.Get(m.Backend)
-		all = append(all, &mirror{backend: b, percent: uint64(m.Percent)})
+		all = append(all, &mirror{backend: b, percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100))})
 	}
 	return all
 }
@@ -41,7 +44,7 @@ func newMirrors(mirrors []config.Mirror, backends *overlay.Map[*backend.Backend]
 // takes reports whether the next request is copied. The copied requests are spread evenly.
 func (m *mirror) takes() bool {
 	n := m.seen.Add(1)
-	return n*m.percent/100 != (n-1)*m.percent/100
+	return n*m.percent/m.of != (n-1)*m.percent/m.of
 }
 
 // copies are the copies of the request of an exchange, until its body has arrived. Then they do
@@ -156,16 +159,31 @@ func (c *copies) send() {
 	c.end()
 }
 
+// beginMirror counts a copy for a backend. It returns false if too many run, in total or of the
+// backend.
+func (p *Proxy) beginMirror(b *backend.Backend) bool {
+	others, own := p.mirrors.Add(1)-1, b.Copies().Add(1)
+	if free := mostMirrors - others; own > free {
+		p.endMirror(b)
+		return false
+	}
+	return true
+}
+
+func (p *Proxy) endMirror(b *backend.Backend) {
+	p.mirrors.Add(-1)
+	b.Copies().Add(-1)
+}
+
 // startMirror runs a copy. It returns false if too many copies run, or if there is no memory.
 func (p *Proxy) startMirror(q *inquiry, metrics *routeMetrics, listener string) bool {
-	if p.mirrors.Add(1) > mostMirrors {
-		p.mirrors.Add(-1)
+	if !p.beginMirror(q.attempts.backend) {
 		return false
 	}
 	q.account.Open(p.Memory, conn.NetworkOf(q.address, conn.Prefixes{IPv4: 32, IPv6: 64}).Prefix(), q)
 	if !q.account.Charge(memory.Exchange + len(q.content)) {
 		q.account.Close()
-		p.mirrors.Add(-1)
+		p.endMirror(q.attempts.backend)
 		return false
 	}
 	go p.runMirror(q, metrics, listener)
@@ -175,7 +193,7 @@ func (p *Proxy) startMirror(q *inquiry, metrics *routeMetrics, listener string) 
 func (p *Proxy) runMirror(q *inquiry, metrics *routeMetrics, listener string) {
 	defer func() {
 		q.account.Close()
-		p.mirrors.Add(-1)
+		p.endMirror(q.attempts.backend)
 		if value := recover(); value != nil && p.Panicked != nil {
 			p.Panicked(listener, value, debug.Stack())
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
 )
 
 func TestMirrorTakesItsShareEvenly(t *testing.T) {
@@ -96,6 +97,22 @@ func TestMirrorGetsCopies(t *testing.T) {
 	}
 }
 
+// A request that authenticates its connection to the endpoint means nothing on another connection.
+func TestMirrorGetsNoConnectionAuthentication(t *testing.T) {
+	got := make(chan string, 10)
+	app := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "app") })
+	next := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	r := newRig(t, strings.Replace(withMirror, "request: {remove: [Authorization], set: {X-Tenant: blue}}, ", "", 1), nil, "@app", app, "@next", next)
+	c := r.dial("web")
+	c.write("GET /ntlm HTTP/1.1\r\nHost: a\r\nAuthorization: NTLM TlRMTVNTUAABAAAA\r\n\r\n")
+	c.wantResponse(200, "app")
+	c.write(get)
+	c.wantResponse(200, "app")
+	if g := next1(t, got); g != "/" {
+		t.Errorf("the mirror got %s", g)
+	}
+}
+
 func next1(t *testing.T, ch chan string) string {
 	t.Helper()
 	return next(t, ch, "request to the mirror")
@@ -122,6 +139,43 @@ func TestMirrorIsNotWaitedFor(t *testing.T) {
 	p.Close()
 	r.wantCopied("failed", 1)
 	e.untouched()
+}
+
+// A slow mirror leaves room for others, and all together have a limit.
+func TestMirrorsShareTheLimit(t *testing.T) {
+	r := newRig(t, strings.Replace(withMirror, "backends: {", "backends: {third: {endpoints: ['@app']}, ", 1), nil, "@app", "127.0.0.1:1", "@next", "127.0.0.1:1")
+	taken := map[*backend.Backend]int{}
+	defer func() {
+		for b, n := range taken {
+			for range n {
+				r.proxy.endMirror(b)
+			}
+			if b.Copies().Load() != 0 {
+				t.Errorf("%s: %d copies are left", b.Name(), b.Copies().Load())
+			}
+		}
+		if n := r.proxy.mirrors.Load(); n != 0 {
+			t.Errorf("%d copies are left", n)
+		}
+	}()
+	f := func(name string, want int) {
+		t.Helper()
+		b := r.set.Backend(name)
+		for r.proxy.beginMirror(b) {
+			taken[b]++
+		}
+		if taken[b] != want {
+			t.Errorf("%s has %d copies, want %d", name, taken[b], want)
+		}
+	}
+	f("next", mostMirrors/2)
+	f("app", mostMirrors/4)
+	f("third", mostMirrors/8)
+	next := r.set.Backend("next")
+	r.proxy.endMirror(next)
+	taken[next]--
+	f("next", mostMirrors/2-1) // it has more than are free
+	f("third", mostMirrors/8+1)
 }
 
 // Beyond the limit of copies weir drops further ones.

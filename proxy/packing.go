@@ -13,8 +13,8 @@ type packing struct {
 	err     error             // of the end of the body, for the flush after it
 }
 
-// pack decides whether weir compresses the body of the response, and changes the head. If the
-// memory account refuses the encoder, the client gets the body as it is.
+// pack decides whether weir compresses the body of the response, and changes the head. If others
+// compress too much, or if the memory account refuses the encoder, the client gets the body as it is.
 func (x *exchange) pack() {
 	req, res := &x.req, &x.res
 	if res.Status == 304 { // a response to GET may have been compressed
@@ -37,7 +37,12 @@ func (x *exchange) pack() {
 		res.Length = 0
 		return
 	}
+	if compress.Busy() {
+		x.route.metrics.get().notCompressed(coding.String(), "busy").Inc()
+		return
+	}
 	if !x.account.Charge(coding.Memory()) {
+		x.route.metrics.get().notCompressed(coding.String(), "memory").Inc()
 		return
 	}
 	filter.Encoded(res, coding)

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/andybalholm/brotli"
@@ -13,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/compress"
 )
 
 const packed = `
@@ -204,6 +207,53 @@ func TestMemoryOfCompression(t *testing.T) {
 	c.Close()
 	r.record().want(t, "reason", "client_gone") // the rig finds the account empty at its end
 }
+
+// While others use the cores for compression, the client gets the body as it is.
+func TestCompressionOfMany(t *testing.T) {
+	r := newPacked(t)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for range 10 * runtime.GOMAXPROCS(0) {
+		others.Go(func() {
+			body := []byte(words(8 << 10))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				e := compress.Get(compress.Gzip, nowhere{})
+				e.Write(body)
+				e.Release()
+			}
+		})
+	}
+	skipped := func() float64 {
+		return r.counter("weir_http_compression_skipped_total", "route", "packed", "encoding", "gzip", "reason", "busy")
+	}
+	eventually(t, "a response is not compressed", func() error {
+		resp := packedRequest(t, r, false, "GET", "/?n=5000", "gzip")
+		h := resp.Header
+		if body := unpacked(t, resp); body != words(5000) || h.Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%d bytes with %v", len(body), h)
+		}
+		if skipped() == 0 || h.Get("Content-Encoding") != "" {
+			return fmt.Errorf("it has %v", h)
+		}
+		return nil
+	})
+	close(stop)
+	others.Wait()
+	before := skipped()
+	resp := packedRequest(t, r, false, "GET", "/?n=5000", "gzip")
+	if body := unpacked(t, resp); body != words(5000) || resp.Header.Get("Content-Encoding") != "gzip" || skipped() != before {
+		t.Errorf("alone: %d bytes with %v", len(body), resp.Header)
+	}
+}
+
+type nowhere struct{}
+
+func (nowhere) WriteBody([]byte) error { return nil }
 
 // Without memory for an encoder the client gets the body as it is.
 func TestCompressionWithoutMemory(t *testing.T) {

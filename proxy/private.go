@@ -100,10 +100,10 @@ func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*
 		}
 	}
 	if b.Settings().Sticky == nil {
-		e, err := b.Acquire(x.client.Addr(), tried, x.attempts.deadline())
+		e, err := b.Acquire(x.key, tried, x.attempts.deadline())
 		return e, nil, err
 	}
-	e, kept, err := b.AcquireSticky(x.cookie, x.client.Addr(), tried, x.attempts.deadline())
+	e, kept, err := b.AcquireSticky(x.cookie, x.key, tried, x.attempts.deadline())
 	x.kept = kept
 	return e, nil, err
 }

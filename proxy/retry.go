@@ -39,7 +39,7 @@ type retries struct {
 func (r *retries) run(t trier) *outcome {
 	var tried []*backend.Endpoint
 	for fresh := false; ; {
-		e, own, err := t.acquire(tried)
+		e, own, err := r.acquireBy(t, tried)
 		if err != nil {
 			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}
@@ -61,6 +61,17 @@ func (r *retries) run(t trier) *outcome {
 		}
 		fresh = fresh || o.failure == unanswered || o.failure == dropped // another idle connection may have ended as well
 	}
+}
+
+// acquireBy chooses the endpoint, and counts the time in the queue of a backend that has one.
+func (r *retries) acquireBy(t trier, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+	if r.metrics == nil || r.backend.Settings().MaxConnections == 0 {
+		return t.acquire(tried)
+	}
+	begun := time.Now()
+	e, own, err := t.acquire(tried)
+	r.metrics.get().times.queued(time.Since(begun))
+	return e, own, err
 }
 
 // allows reports whether another attempt may follow the outcome o. What was sent must be
@@ -100,7 +111,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	default:
 		return false
 	}
-	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !b.AllowRetry() {
+	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !r.allowRetry() {
 		return false
 	}
 	r.count(reason)

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/overlay"
@@ -73,6 +76,8 @@ type edge struct {
 	any      *host          // of routes without hosts
 	fallback *policy.Policy // of hosts without a policy
 	nameless *policy.Policy // of clients without SNI, for the handshake and for requests to any
+
+	handshakes *atomic.Pointer[prometheus.Observer] // their times; nil: there was none yet
 }
 
 // hostKinds counts the hosts of an edge by what they have. A host may count several times.
@@ -174,6 +179,8 @@ func noListener(r *Route, name string) error {
 // isUnusual reports whether the routes to a backend depend on more than its name.
 func isUnusual(b *config.Backend) bool { return b.Protocol == config.ProtocolTCP || b.Missing }
 
+func isMissing(b *config.Backend) bool { return b != nil && b.Missing }
+
 // unusualBackends are the backends for raw connections, and those that are missing.
 func unusualBackends(cfg *config.Config) map[string]*config.Backend {
 	unusual := map[string]*config.Backend{}
@@ -227,7 +234,7 @@ func (t *Table) has(on routeOn) bool {
 
 func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
-		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
+		name: l.Name, handshakes: new(atomic.Pointer[prometheus.Observer]), protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 		fallback: policies[cmp.Or(l.UnknownPolicy, config.DefaultTLSPolicy)],
 	}
@@ -286,7 +293,7 @@ func (parts *Parts) route(r *config.Route, unusual map[string]*config.Backend, b
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.backend(r.Backend), config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).unless(unusual[r.Backend]), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).orMissing(isMissing(unusual[r.Backend])), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
 		limits: newTryLimits(r)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made, unusual)
@@ -317,7 +324,7 @@ func (parts *Parts) weighted(whole *Route, unusual map[string]*config.Backend) *
 			continue
 		}
 		d := *whole
-		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.unless(unusual[one.Name])
+		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.orMissing(isMissing(unusual[one.Name]))
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)

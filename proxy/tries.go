@@ -18,6 +18,7 @@ type tryLimits struct {
 	within         time.Duration // after the first attempt, in which others may begin; 0: no limit
 	unsafe         bool          // repeat requests that are not idempotent, too
 	timeout, reset bool          // repeat after these failures
+	unshared       bool          // the share of the backend does not limit the retries
 	statuses       [200]bool     // repeat after these statuses, from 400 on
 }
 
@@ -71,7 +72,7 @@ func newTryLimits(r *config.Route) *tryLimits {
 		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send}
 	}
 	if t := r.Retries; t != nil {
-		l.attempts, l.within, l.unsafe = t.Attempts, t.Within, t.NonIdempotent
+		l.attempts, l.within, l.unsafe, l.unshared = t.Attempts, t.Within, t.NonIdempotent, t.Unshared
 		for _, cause := range t.When {
 			l.timeout = l.timeout || cause == config.RetryTimeout
 			l.reset = l.reset || cause == config.RetryReset
@@ -148,10 +149,15 @@ func (a *attempts) ranOut(err error) *outcome {
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
 	if l == nil || status < 400 || status > 599 || !l.statuses[status-400] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.inTime() || !a.mayBegin() || !a.retries.backend.AllowRetry() {
+		a.made >= a.most() || !a.inTime() || !a.mayBegin() || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}
+}
+
+// allowRetry reports whether the share of retries of the backend allows one more. It takes it.
+func (r *retries) allowRetry() bool {
+	return r.limits != nil && r.limits.unshared || r.backend.AllowRetry()
 }
 
 // most returns the limit of attempts.
@@ -170,7 +176,7 @@ func (r *retries) mayBegin() bool {
 // connectAgain reports whether another attempt may follow one without a connection.
 func (r *retries) connectAgain(o *outcome, tried []*backend.Endpoint) bool {
 	if r.limits != nil && r.limits.attempts != 0 {
-		return len(tried) < r.limits.attempts && r.backend.AllowRetry() // attempts counts all of them
+		return len(tried) < r.limits.attempts && r.allowRetry() // attempts counts all of them
 	}
 	return r.backend.AllowConnect(tried, &r.excused, o.err, r.connect)
 }

@@ -105,6 +105,7 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 	case err == nil:
 		e.Succeeded()
 		d.link = link
+		d.metrics.get().times.connected(d.connect)
 		return tunnelOpened
 	case errors.Is(err, errClientCut):
 		return &outcome{failure: clientGone, reason: "cut", err: err}

@@ -138,6 +138,11 @@ func printExplanation(w io.Writer, x *node.Explained) error {
 	} else {
 		line("route", "none")
 	}
+	for _, one := range [][2]string{{"new path", x.NewPath}, {"new host", x.NewHost}, {"redirect to", x.Location}, {"guarded by", x.GuardedBy}} {
+		if one[1] != "" {
+			line(one[0], "%s", one[1])
+		}
+	}
 	if x.Refused != nil {
 		line("answer", "%d, reason %s: %s", x.Refused.Status, x.Refused.Reason, x.Refused.Detail)
 	}

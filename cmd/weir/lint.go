@@ -58,19 +58,10 @@ is invalid. Lint reports everything that it can read.`,
   helm template chart | weir lint -
   weir lint --cluster --output json`,
 		DisableFlagsInUseLine: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case l.cluster && len(args) > 0:
-				return errors.New("--cluster reads the cluster instead of files; remove the files or --cluster")
-			case !l.cluster && len(args) == 0:
-				return errors.New("no input; write file names, - for standard input, or --cluster")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error { return l.run(c, args) },
+		Args:                  l.args,
+		RunE:                  func(c *cobra.Command, args []string) error { return l.run(c, args) },
 	}
-	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster")
-	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "with --cluster, the kubeconfig `FILE`; the default is KUBECONFIG or ~/.kube/config, and in a Pod its service account")
+	l.sourceFlags(c)
 	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 also if something is near")
 	output := "text"
 	c.Flags().StringVarP(&output, "output", "o", output, "`FORMAT`: text or json")
@@ -82,6 +73,23 @@ is invalid. Lint reports everything that it can read.`,
 		return nil
 	}
 	return c
+}
+
+// args checks that there is one source of objects.
+func (l *linting) args(_ *cobra.Command, args []string) error {
+	switch {
+	case l.cluster && len(args) > 0:
+		return errors.New("--cluster reads the cluster instead of files; remove the files or --cluster")
+	case !l.cluster && len(args) == 0:
+		return errors.New("no input; write file names, - for standard input, or --cluster")
+	}
+	return nil
+}
+
+// sourceFlags are the flags that select the cluster.
+func (l *linting) sourceFlags(c *cobra.Command) {
+	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster, and the Deployment and the ConfigMap of ingress-nginx")
+	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "with --cluster, the kubeconfig `FILE`; the default is KUBECONFIG or ~/.kube/config, and in a Pod its service account")
 }
 
 // ownKubeconfig returns the file that kubectl would use; empty: there is none, or weir

@@ -50,6 +50,7 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newCompletionCommand())
 	root.AddCommand(newManCommand())
 	root.AddCommand(newLintCommand())
+	root.AddCommand(newMigrateCommand())
 	root.AddCommand(newECHCommand())
 	root.AddCommand(command.New("weir soak", "soak", "--worker"))
 	root.AddCommand(newTLSCommand())

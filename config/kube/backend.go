@@ -71,7 +71,7 @@ func (v *conversion) serviceBackend(c *claim.Claim) string {
 		v.on(c.Owner, reasonOf(err), "The backend of %s is %v.", c.Match, err)
 	}
 	v.letSpeak(&b, c)
-	b.stick(v.asked[c.Owner].Affinity)
+	v.choose(&b, v.asked[c.Owner])
 	if v.keep(b); err == nil {
 		v.use(c.Owner, b.Name, c.Implicit)
 	}

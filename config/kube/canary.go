@@ -110,9 +110,9 @@ func (v *conversion) canaryBackend(k *canary, c *claim.Claim) string {
 	if b.Name == v.mainBackend(c) {
 		return tell("This canary has the same Service for %s as its main Ingress; name another Service.", c.Match)
 	}
-	if !annotation.SettingsOf(k.of).Affinity.Legacy {
-		b.stick(v.asked[c.Owner].Affinity)
-	}
+	asked := v.asked[c.Owner]
+	asked.Affinity.Cookie = asked.Affinity.Cookie && !annotation.SettingsOf(k.of).Affinity.Legacy
+	v.choose(&b, asked)
 	return v.keep(b)
 }
 

@@ -1,6 +1,9 @@
 package kube
 
 import (
+	"context"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -12,6 +15,7 @@ import (
 // Client reads the objects of an API server.
 type Client struct {
 	core, networking, discovery rest.Interface
+	api                         *api.Client
 }
 
 // Connect makes a Client; it does not wait for the API server. It turns client-go's
@@ -21,7 +25,12 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery}, nil
+	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery, api: c}, nil
+}
+
+// Served returns which kinds of the Gateway API the cluster serves: the version of each resource.
+func (c *Client) Served(ctx context.Context) (map[string]string, error) {
+	return c.api.GatewayKinds(ctx)
 }
 
 // InPod reports whether weir runs in a Pod with a service account.
@@ -32,12 +41,17 @@ func InPod() bool {
 
 // List returns how the objects of a kind are listed and watched.
 func (c *Client) List(kind Kind, selection Selection) *cache.ListWatch {
-	from := c.core
-	switch kind {
-	case IngressClasses, Ingresses:
+	from, resource := c.core, string(kind)
+	switch {
+	case kind == IngressClasses, kind == Ingresses:
 		from = c.networking
-	case EndpointSlices:
+	case kind == EndpointSlices:
 		from = c.discovery
+	case kind == bundles:
+		resource = string(ConfigMaps)
 	}
-	return cache.NewFilteredListWatchFromClient(from, string(kind), selection.Namespace, func(o *metav1.ListOptions) { o.FieldSelector = selection.Fields })
+	if name, version, versioned := strings.Cut(resource, "@"); versioned {
+		from, resource = c.api.Gateway(version), name
+	}
+	return cache.NewFilteredListWatchFromClient(from, resource, selection.Namespace, func(o *metav1.ListOptions) { o.FieldSelector = selection.Fields })
 }

@@ -75,7 +75,7 @@ func (v *conversion) tellController() {
 		case k.Refused:
 			v.event(at, event.ReasonSetting, "The key %s restricts access, or may, and weir does not support it, so all paths of all Ingresses answer 503: %s.", k.Name, k.Why)
 		case k.Trust:
-			v.event(at, event.ReasonSetting, "weir does not apply the key %s: %s.", k.Name, k.Why)
+			v.event(at, event.ReasonSetting, "weir does not apply the key %s: %s. weir migrate prints what to write.", k.Name, k.Why)
 		case k.IsUnsupported():
 			others = append(others, k.Name)
 		}

@@ -27,8 +27,9 @@ type Converter struct {
 	known *knowledge // nil: the next conversion begins from scratch
 
 	// For tests: the Ingresses that the last Convert converted; all Ingresses are one group.
-	converted int
-	together  bool
+	converted         int
+	convertedGateways int
+	together          bool
 }
 
 // knowledge is what a Converter remembers: the objects and the results.
@@ -37,6 +38,7 @@ type knowledge struct {
 	members     map[*networkingv1.Ingress]*member
 	joints      *joints
 	unclear     map[*member]bool // with events about their classes
+	gateways    gatewayConverter
 	users       users
 	results     results
 }
@@ -58,6 +60,7 @@ type part struct {
 	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used; nil: none
 	events   event.Set                    // nil: none
+	gateway  *gatewayPart                 // nil: it is not the part of a Gateway
 }
 
 // lookups has the names of the Services and Secrets that a conversion asked for.
@@ -97,6 +100,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	u := &updating{knowledge: k, together: c.together, dropped: map[*part]bool{}, waiting: map[*member]bool{}}
 	u.take(o.ordered())
 	u.convert()
+	c.convertedGateways += u.convertGateways()
 	r := u.finish()
 	c.known, c.converted = k, u.converted
 	return r
@@ -373,7 +377,8 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
-	g.auth, g.moves = map[*claim.Owner]*config.Auth{}, map[*claim.Claim]*config.Redirect{}
+	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
+	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
 
@@ -383,7 +388,7 @@ func (v *conversion) part() *part {
 	if len(v.events) > 0 {
 		p.events = v.events
 	}
-	for _, a := range v.auth {
+	for _, a := range v.entries {
 		p.auth = append(p.auth, a)
 	}
 	slices.SortFunc(p.auth, compareAuth)

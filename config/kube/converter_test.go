@@ -244,7 +244,7 @@ func (w *world) meta(n int, name string) metav1.ObjectMeta {
 }
 
 func (w *world) host() string {
-	return of(w, "a.example", "b.example", "c.example", "*.example", "x.wild.example", "y.wild.example", "*.wild.example", "", "bad host", "through.example", "deep.x.wild.example")
+	return of(w, "a.example", "b.example", "c.example", "*.example", "www.a.example", "alias.example", "x.wild.example", "y.wild.example", "*.wild.example", "", "bad host", "through.example", "deep.x.wild.example")
 }
 
 func (w *world) ingress(n int) *networkingv1.Ingress {
@@ -252,7 +252,9 @@ func (w *world) ingress(n int) *networkingv1.Ingress {
 	o.Spec.IngressClassName = of(w, new("weir"), new("weir"), new("weir"), new("other"), nil)
 	o.Annotations = of(w, nil, nil, nil, nil, map[string]string{annotation.Nginx + "use-regex": "true"}, map[string]string{annotation.Nginx + "auth-url": "https://auth.example/"},
 		map[string]string{annotation.Nginx + "whitelist-source-range": "10.0.0.0/8", annotation.Nginx + "use-regex": "true"}, map[string]string{oldClass: "weir"},
-		map[string]string{annotation.Nginx + "canary": "true", annotation.Nginx + "canary-weight": "10"}, map[string]string{AnnotationProtocol: "HTTPS"}, map[string]string{annotation.Nginx + "proxy-body-size": "1m"}, map[string]string{annotation.Nginx + "rewrite-target": "/$1"})
+		map[string]string{annotation.Nginx + "canary": "true", annotation.Nginx + "canary-weight": "10"}, map[string]string{AnnotationProtocol: "HTTPS"}, map[string]string{annotation.Nginx + "proxy-body-size": "1m"}, map[string]string{annotation.Nginx + "rewrite-target": "/$1"},
+		map[string]string{annotation.Nginx + "server-alias": "x.wild.example, alias.example, b.example"}, map[string]string{annotation.Nginx + "from-to-www-redirect": "true", annotation.Nginx + "app-root": "/x"},
+		map[string]string{annotation.Nginx + "affinity": "cookie"})
 	for range 1 + w.IntN(2) {
 		rule := networkingv1.IngressRule{Host: w.host()}
 		if w.IntN(8) > 0 {

@@ -32,6 +32,9 @@ func Endpoints(b *Backend, s *corev1.Service, slices []*discoveryv1.EndpointSlic
 		}
 		return []config.Endpoint{{Address: address, Weight: 1, Foreign: true}}
 	}
+	if e, ok := serviceAddress(b, s, port); ok {
+		return []config.Endpoint{e}
+	}
 	g := gathering{family: firstFamily(s), found: map[string]candidate{}}
 	for _, slice := range slices {
 		for _, number := range portsOf(slice, port) {

@@ -309,6 +309,9 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	if b.UsesTLS() && b.Protocol == config.ProtocolGRPC {
 		marks += " over TLS"
 	}
+	if b.Balance != config.LeastRequests {
+		marks += fmt.Sprint(" ", b.Balance)
+	}
 	if b.Sticky != nil {
 		marks += " sticky"
 	}

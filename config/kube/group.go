@@ -63,6 +63,11 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 		}
 		return t
 	}
+	if hasAliases(o) {
+		for _, host := range aliasHosts(o) {
+			add(host)
+		}
+	}
 	if wantsTwins(o) {
 		for host := range ruleHosts(o) {
 			add(twin(host))
@@ -131,11 +136,13 @@ func (g *joints) add(m *member) {
 // remove removes an Ingress that was added.
 func (g *joints) remove(m *member) {
 	for _, host := range m.traits.hosts {
-		g.hosts[host].named = without(g.hosts[host].named, m)
-		g.tidy(g.hosts, host)
+		if j := g.hosts[host]; j != nil { // the same host may occur twice
+			j.named = without(j.named, m)
+			g.tidy(g.hosts, host)
+		}
 	}
 	for host := range g.above(m) {
-		if j := g.hosts[host]; j != nil { // the same host may occur twice
+		if j := g.hosts[host]; j != nil {
 			j.below = without(j.below, m)
 			g.tidy(g.hosts, host)
 		}

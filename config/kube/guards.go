@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,8 +34,22 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 			v.closeFor(owner, "auth-secret", err)
 			return
 		}
+		v.auth[owner] = &wantedAuth{entry: auth}
+	}
+	if s.AuthURL.URL != "" {
+		auth, err := v.authURL(owner, &s.AuthURL)
+		if err != nil {
+			v.closeFor(owner, "auth-url", err)
+			return
+		}
 		v.auth[owner] = auth
 	}
+}
+
+// wantedAuth is the entry of auth that an Ingress asks for.
+type wantedAuth struct {
+	entry *config.Auth
+	asks  *Backend // the backend of its server; nil: it has none
 }
 
 // closeFor closes the paths of an Ingress because of one of its annotations.
@@ -88,14 +104,59 @@ func usersOf(s *corev1.Secret, isMap bool) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
+// authTimeout limits the request to the server of auth-url, as in ingress-nginx.
+const authTimeout = time.Minute
+
+// authURL returns the entry of auth for auth-url, and the backend of its server.
+func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL) (*wantedAuth, error) {
+	for _, name := range a.Headers {
+		if err := config.CheckRequestHeader(name); err != nil {
+			return nil, fmt.Errorf("auth-response-headers lists %s, which %w", name, err)
+		}
+	}
+	b, err := urlBackend(owner.Name.Namespace, a.URL)
+	if err != nil {
+		return nil, fmt.Errorf("auth-url %w", err)
+	}
+	s := &config.Subrequest{Backend: b.Name, Path: config.Template(a.Path), Host: a.Host, Method: a.Method, Headers: a.Headers,
+		Add: []config.HeaderValue{{Name: "X-Auth-Request-Redirect", Value: config.Template(a.Redirect)}}, SignIn: config.Template(a.SignIn),
+		AlwaysCookies: a.AlwaysCookies, CacheBy: config.Template(a.CacheBy), Timeout: authTimeout}
+	for _, r := range a.Cache {
+		s.Cache = append(s.Cache, config.CacheTime{Statuses: r.Statuses, For: r.For})
+	}
+	return &wantedAuth{&config.Auth{Name: owner.Name.String() + "/auth-url", Subrequest: s}, b}, nil
+}
+
+// urlBackend returns the backend for a server that an annotation names by a URL, such as
+// http://auth.shop.svc. The author of the object chose its address, so weir does not connect to
+// addresses of its own machine, and nginx does not verify its certificate.
+func urlBackend(namespace, server string) (b *Backend, err error) {
+	b = &Backend{}
+	if b.Backend, _, err = config.BackendOfURL(namespace+"/"+server, server+"/"); err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(b.Endpoints[0].Address)
+	if err != nil || isOwn(strings.ToLower(host)) {
+		return nil, fmt.Errorf("names %s: weir does not connect to loopback, link-local, multicast and unspecified addresses; name another machine", host)
+	}
+	b.Host, b.HTTP2 = "", false
+	b.Namespace, b.Endpoints[0].Foreign = namespace, true
+	b.TLS.InsecureSkipVerify = true
+	return b, nil
+}
+
 // applyGuards gives a route the guards of its Ingress that need other objects.
 func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
 	s, a := v.asked[owner], v.auth[owner]
-	switch {
-	case a == nil, s.Any && s.Everybody: // nobody needs authentication
-	case s.Any && len(s.Allow) > 0:
-		r.Auth, r.Satisfy = a.Name, config.SatisfyAny
-	default:
-		r.Auth = a.Name
+	if a == nil || s.Any && s.Everybody { // nobody needs authentication
+		return
+	}
+	r.Auth = a.entry.Name
+	if s.Any && len(s.Allow) > 0 {
+		r.Satisfy = config.SatisfyAny
+	}
+	v.entries[r.Auth] = a.entry
+	if a.asks != nil {
+		v.keep(*a.asks)
 	}
 }

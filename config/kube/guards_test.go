@@ -30,6 +30,8 @@ func showGuards(r *config.Route) string {
 func showAuth(line func(string, ...any), r *Routing) {
 	for _, a := range r.Auth {
 		switch {
+		case a.Subrequest != nil:
+			line("auth %q: %+v", a.Name, *a.Subrequest)
 		case a.Basic != nil:
 			line("auth %q: %s, realm %q: %q", a.Name, a.Basic.Object, a.Basic.Realm, string(a.Basic.Users))
 		}

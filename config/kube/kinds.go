@@ -56,7 +56,7 @@ func selections(file *config.Config) map[Kind][]Selection {
 	watched := func(namespace string) bool { return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace) }
 	all := map[Kind][]Selection{IngressClasses: {{}}, Ingresses: everywhere, Services: everywhere, EndpointSlices: everywhere}
 	for _, s := range everywhere {
-		all[Secrets] = append(all[Secrets], Selection{s.Namespace, certificatesOnly})
+		all[Secrets] = append(all[Secrets], Selection{Namespace: s.Namespace, Fields: certificatesOnly})
 	}
 	if d := k.DefaultCertificate; d.Name != "" && !watched(d.Namespace) {
 		all[Secrets] = append(all[Secrets], named(d))
@@ -70,6 +70,7 @@ func selections(file *config.Config) map[Kind][]Selection {
 	if len(k.NamespaceLabels) > 0 {
 		all[Namespaces] = []Selection{{}}
 	}
+	gatewaySelections(k, everywhere, all)
 	if file.NodeExplicit {
 		all[Nodes] = []Selection{{Fields: fields.OneTermEqualSelector("metadata.name", file.Node).String()}}
 	}
@@ -77,7 +78,7 @@ func selections(file *config.Config) map[Kind][]Selection {
 }
 
 func named(o config.ObjectName) Selection {
-	return Selection{o.Namespace, fields.OneTermEqualSelector("metadata.name", o.Name).String()}
+	return Selection{Namespace: o.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", o.Name).String()}
 }
 
 // certificatesOnly excludes the types of Secrets that are most common and largest.
@@ -88,7 +89,7 @@ const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-a
 var example = map[Kind]runtime.Object{
 	IngressClasses: &networkingv1.IngressClass{}, Ingresses: &networkingv1.Ingress{}, Services: &corev1.Service{},
 	EndpointSlices: &discoveryv1.EndpointSlice{}, Secrets: &corev1.Secret{}, ConfigMaps: &corev1.ConfigMap{},
-	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{},
+	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{}, bundles: &corev1.ConfigMap{},
 }
 
 // informer is an informer of client-go, and the registration of our handlers.
@@ -103,21 +104,12 @@ const byService = "service"
 func (s *Source) makeInformers() error {
 	s.informers = map[Kind][]informer{}
 	for kind, all := range selections(s.opts.File) {
+		if isOptional(kind) {
+			continue
+		}
 		for _, selection := range all {
-			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, selection), example[kind], 0, cache.Indexers{})}
-			if kind == EndpointSlices {
-				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
-					return err
-				}
-			}
-			if err := i.SetTransform(slim); err != nil {
-				return err
-			}
-			err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.trouble(kind, err) })
+			i, err := s.newInformer(kind, s.opts.List(kind, selection), example[kind], func(err error) { s.trouble(kind, err) })
 			if err != nil {
-				return err
-			}
-			if i.handlers, err = i.AddEventHandler(s.handler(kind)); err != nil {
 				return err
 			}
 			s.informers[kind] = append(s.informers[kind], i)
@@ -126,10 +118,32 @@ func (s *Source) makeInformers() error {
 	return nil
 }
 
-// list also reports watches that cannot begin: client-go repeats them silently if
+// newInformer makes an informer that does not run. trouble is called with its errors.
+func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.Object, trouble func(error)) (informer, error) {
+	i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.watched(kind, list, trouble), example, 0, cache.Indexers{})}
+	if kind == EndpointSlices {
+		if err := i.AddIndexers(cache.Indexers{byService: indexOneAddress}); err != nil {
+			return i, err
+		}
+	}
+	transform := slim
+	if kind == bundles {
+		transform = slimBundle
+	}
+	if err := i.SetTransform(transform); err != nil {
+		return i, err
+	}
+	err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble(err) })
+	if err != nil {
+		return i, err
+	}
+	i.handlers, err = i.AddEventHandler(s.handler(kind))
+	return i, err
+}
+
+// watched returns l so that it also reports watches that cannot begin: client-go repeats them silently if
 // the API server does not answer. And it reports when the API server answers.
-func (s *Source) list(kind Kind, selection Selection) *cache.ListWatch {
-	l := s.opts.List(kind, selection)
+func (s *Source) watched(kind Kind, l *cache.ListWatch, trouble func(error)) *cache.ListWatch {
 	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
 	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		all, err := list(ctx, o)
@@ -145,7 +159,7 @@ func (s *Source) list(kind Kind, selection Selection) *cache.ListWatch {
 		case err == nil:
 			s.answered(kind)
 		case ctx.Err() == nil && (!streams || utilnet.IsConnectionRefused(err)):
-			s.trouble(kind, err)
+			trouble(err)
 		}
 		return w, err
 	}
@@ -165,7 +179,7 @@ func (s *Source) trouble(kind Kind, err error) {
 	}
 }
 
-func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
+func indexOneAddress(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
 
 // sourceOf is the Service of an EndpointSlice.
 func sourceOf(o any) config.ObjectName {
@@ -266,7 +280,7 @@ func (s *Source) alike(old, now any) bool {
 		b, ok := now.(*corev1.Node)
 		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
 	}
-	return false
+	return sameGatewayObject(old, now)
 }
 
 // sameAnnotations reports whether two objects have equal values of the annotations in read.

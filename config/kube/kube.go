@@ -30,6 +30,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // Objects are the objects of a cluster of those kinds that routes depend on. They
@@ -42,6 +43,7 @@ type Objects struct {
 	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
 	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
+	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
 
 	inOrder bool        // all lists are in the order of names
 	silent  map[any]any // objects that replaced others since the last conversion, and are alike for weir: the new object, and the old one
@@ -61,6 +63,7 @@ type Routing struct {
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []event.Event
+	Gateways       *GatewayRouting // nil: weir serves no Gateways
 
 	allAuth []config.Auth // those of authOf, and Auth; the same slice as long as nothing changes
 	authOf  *config.Config
@@ -72,14 +75,16 @@ type Backend struct {
 	Source         config.ObjectName        // the Service; empty: the backend never has an endpoint
 	UID            types.UID                // of the Service; empty: it does not exist
 	Port           claim.Port               // the port of the Service, if it has the port
+	OneAddress     bool                     // its only endpoint is the address of the Service
 	Users          []corev1.ObjectReference // objects that send requests to it, the oldest first; at most maxUsers
 }
 
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	all, v.twins = v.readAs(all)
 	all = v.leaveCanariesOut(all)
-	v.patterns, v.twins = patternsOf(all), twinsOf(all)
+	v.patterns = patternsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -117,17 +122,18 @@ type conversion struct {
 
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
+	auth     map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	patterns *patternHosts                        // hosts with regular expressions
 	canaries map[canaryAt][]*canary               // the oldest first
 	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
 	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
-	shut     map[claim.Match]bool  // the paths that are closed so far
-	routes   []*config.Route       // so far
-	backends map[string]*Backend   // so far
-	uses     map[string][]useOrder // of the Users of backends
+	shut     map[claim.Match]bool    // the paths that are closed so far
+	routes   []*config.Route         // so far
+	backends map[string]*Backend     // so far
+	entries  map[string]*config.Auth // of auth, that routes name so far
+	uses     map[string][]useOrder   // of the Users of backends
 	events   event.Set
 	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
 	looked   *lookups                // nil: not recorded
@@ -139,7 +145,7 @@ func newConversion(file *config.Config) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: &Objects{}, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
@@ -207,6 +213,7 @@ func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *co
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
 	c.Backends = joined(file.Backends, backends)
+	r.Gateways.mergeInto(&c)
 	if file.Health != nil {
 		h := *file.Health
 		h.RequireLocal = slices.Concat(h.RequireLocal, r.RequireLocal)
@@ -219,7 +226,9 @@ func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *co
 // returns was. Without endpoints it is b's own Backend.
 func (b *Backend) with(endpoints []config.Endpoint, was *config.Backend) *config.Backend {
 	c := b.Backend // it does not leave the stack
-	c.Endpoints = endpoints
+	if len(endpoints) > 0 {
+		c.Endpoints = endpoints
+	}
 	switch {
 	case was != nil && was.Equal(&c):
 		return was

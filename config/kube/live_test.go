@@ -137,7 +137,10 @@ func TestLive(t *testing.T) {
 	l.until("a Secret that is missing", func() bool { return len(l.routing.Events) == 1 })
 
 	m, err := l.client.Snapshot(context.Background())
-	if err != nil || len(m.Ingresses) == 0 || len(m.Services) == 0 {
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Ingresses) == 0 || len(m.Services) == 0 {
 		t.Errorf("the cluster has %d Ingresses and %d Services, %v", len(m.Ingresses), len(m.Services), err)
 	}
 	if err := l.client.networking.Delete().Namespace(l.namespace).Resource("ingresses").Name("web").Do(context.Background()).Error(); err != nil {

@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/weirproxy/weir/config"
@@ -218,6 +219,9 @@ func (m *Manifests) one(kind string, object []byte) error {
 			return err
 		}
 	}
+	if known, err := m.gatewayObject(kind, object); known {
+		return err
+	}
 	m.Others++
 	return nil
 }
@@ -253,7 +257,7 @@ func decode[T any, P interface {
 	}
 	namespaced := true
 	switch any(o).(type) {
-	case *networkingv1.IngressClass, *corev1.Namespace, *corev1.Node:
+	case *networkingv1.IngressClass, *corev1.Namespace, *corev1.Node, *gatewayv1.GatewayClass:
 		namespaced = false
 	}
 	if namespaced && o.GetNamespace() == "" {

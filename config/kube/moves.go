@@ -90,14 +90,20 @@ func wantsTwins(i *networkingv1.Ingress) bool {
 // twinsOf finds the hosts that are redirected because of from-to-www-redirect: those that no
 // Ingress names. The oldest Ingress gets them.
 func twinsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
-	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) })
+	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) || isCanary(i) })
 	if len(wanting) == 0 {
 		return nil
 	}
 	slices.SortFunc(wanting, compareAges)
 	named := map[string]bool{"": true}
 	for _, i := range all {
+		if isCanary(i) {
+			continue
+		}
 		for host := range ruleHosts(i) {
+			named[host] = true
+		}
+		for _, host := range aliasHosts(i) {
 			named[host] = true
 		}
 	}

@@ -24,7 +24,7 @@ func (o *Objects) ordered() *Objects {
 		return o
 	}
 	return &Objects{Classes: ordered(o.Classes), Ingresses: ordered(o.Ingresses), Services: ordered(o.Services), Secrets: ordered(o.Secrets),
-		Namespaces: ordered(o.Namespaces), Controller: o.Controller, TCP: o.TCP, inOrder: true}
+		Namespaces: ordered(o.Namespaces), Controller: o.Controller, TCP: o.TCP, Gateway: o.Gateway, inOrder: true}
 }
 
 func ordered[T object](all []T) []T {
@@ -105,7 +105,8 @@ const mostSilent = 1000
 // arrivals. s.mu is held.
 func (s *Source) arrive(kind Kind, old, now any, alike bool) (due bool) {
 	switch kind {
-	case Nodes, EndpointSlices, ConfigMaps: // conversions find them in other ways
+	case IngressClasses, Ingresses, Services, Secrets, Namespaces:
+	default: // conversions find the others in other ways
 		return false
 	}
 	o, ok := now.(metav1.Object)
@@ -146,6 +147,7 @@ func (s *Source) objects() *Objects {
 		}
 		s.held.Controller = s.controller
 	}
+	s.held.Gateway = s.gatewayObjects()
 	return s.held
 }
 

@@ -299,6 +299,7 @@ func (u *updating) complete(out *Routing) {
 		keep(&out.RequireLocal, before.RequireLocal)
 	}
 	u.joinEvents(out)
+	u.joinGateways(out)
 	u.joinAuth(out)
 	u.joinCertificates(out)
 }
@@ -423,13 +424,13 @@ func secretsOf(parts func(yield func(*part) bool)) map[config.ObjectName]servedS
 func (r *Routing) isSame(o *Routing) bool {
 	return sameList(r.Listeners, o.Listeners) && r.Ports == o.Ports && sameList(r.HeaderPolicies, o.HeaderPolicies) && sameList(r.Routes, o.Routes) &&
 		sameList(r.Backends, o.Backends) && sameList(r.Certificates, o.Certificates) && sameList(r.Auth, o.Auth) && r.Default == o.Default &&
-		sameList(r.RequireLocal, o.RequireLocal) && sameList(r.Ingresses, o.Ingresses) && sameList(r.Events, o.Events)
+		r.Gateways == o.Gateways && sameList(r.RequireLocal, o.RequireLocal) && sameList(r.Ingresses, o.Ingresses) && sameList(r.Events, o.Events)
 }
 
 // SameCertificates reports whether a Routing shares its certificates with r, because no conversion
 // has changed them.
 func (r *Routing) SameCertificates(o *Routing) bool {
-	return sameList(r.Certificates, o.Certificates) && r.Default == o.Default
+	return sameList(r.Certificates, o.Certificates) && r.Default == o.Default && r.Gateways == o.Gateways
 }
 
 // sameList reports whether two lists are the same piece of memory.

@@ -17,4 +17,5 @@ func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings, k *co
 	r.Retries = retries(s.Retries)
 	r.Rewrite = rewriteOf(c, s.Rewrite)
 	r.Sticky = cookieOf(c, s.Affinity)
+	r.HashBy = hashOf(s.Balance.HashBy)
 }

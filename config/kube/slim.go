@@ -102,10 +102,7 @@ func slimMeta(m *metav1.ObjectMeta) {
 
 // slimService returns the part of a Service that weir reads.
 func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
-	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution}
-	if s.ClusterIP == corev1.ClusterIPNone {
-		kept.ClusterIP = corev1.ClusterIPNone
-	}
+	kept := corev1.ServiceSpec{Type: shared(s.Type), ExternalName: s.ExternalName, TrafficDistribution: s.TrafficDistribution, ClusterIP: s.ClusterIP}
 	if len(s.IPFamilies) > 0 && s.IPFamilies[0] == corev1.IPv6Protocol { // the other family is the default
 		kept.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
 	}

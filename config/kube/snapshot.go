@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 )
 
 // snapshotTimeout limits one list request.
@@ -37,7 +38,7 @@ func (c *Client) controllers(ctx context.Context, m *Manifests) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	for _, kind := range []string{"deployments", "daemonsets"} {
-		text, err := c.core.Get().AbsPath("/apis/apps/v1/" + kind).DoRaw(ctx)
+		text, err := c.text().AbsPath("/apis/apps/v1/" + kind).DoRaw(ctx)
 		if err == nil {
 			err = m.Read(bytes.NewReader(text))
 		}
@@ -51,7 +52,7 @@ func (c *Client) controllers(ctx context.Context, m *Manifests) error {
 			if !ok {
 				continue
 			}
-			text, err := c.core.Get().Namespace(name.Namespace).Resource("configmaps").Name(name.Name).DoRaw(ctx)
+			text, err := c.text().Namespace(name.Namespace).Resource("configmaps").Name(name.Name).DoRaw(ctx)
 			if apierrors.IsNotFound(err) {
 				continue // ingress-nginx takes its defaults
 			}
@@ -64,6 +65,11 @@ func (c *Client) controllers(ctx context.Context, m *Manifests) error {
 		}
 	}
 	return nil
+}
+
+// text is a request whose response is JSON, which Manifests read. Other requests ask for protobuf.
+func (c *Client) text() *rest.Request {
+	return c.core.Get().SetHeader("Accept", runtime.ContentTypeJSON)
 }
 
 func (c *Client) read(ctx context.Context, kind Kind, m *Manifests) error {

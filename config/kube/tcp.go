@@ -142,7 +142,7 @@ func (v *conversion) occupant(address string) string {
 	if a := v.file.Admin; config.Collide("tcp", address, a.Network, a.Address) {
 		return "the admin port"
 	}
-	if m := v.file.Metrics; m != nil && config.Collide("tcp", address, m.Network, m.Address) {
+	if m := v.file.Metrics; m != nil && m.Address != "" && config.Collide("tcp", address, m.Network, m.Address) {
 		return "the metrics port"
 	}
 	return ""

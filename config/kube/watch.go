@@ -62,6 +62,9 @@ type Options struct {
 	// List returns how the objects of a kind are listed and watched, for example
 	// Client.List.
 	List func(Kind, Selection) *cache.ListWatch
+	// Served returns which kinds of the Gateway API the cluster serves: the version of each
+	// resource. nil: none.
+	Served func(context.Context) (map[string]string, error)
 	// Changed is called with each change, on the goroutine of Run. The first one has everything.
 	Changed func(Change)
 	// Trouble is called with the error when objects cannot be listed or watched, and
@@ -79,6 +82,7 @@ type Options struct {
 type Source struct {
 	opts      Options
 	informers map[Kind][]informer
+	optional  *optional // the kinds that the cluster need not serve
 	synced    atomic.Bool
 	published atomic.Pointer[published] // for metrics
 
@@ -135,6 +139,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, wake: make(chan struct{}, 1), arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
 	s.converter.File = opts.File
+	s.optional = newOptional(s)
 	return s, s.makeInformers()
 }
 
@@ -199,6 +204,10 @@ func (s *Source) Run(ctx context.Context) {
 			synced = append(synced, i.handlers.HasSyncedChecker())
 		}
 	}
+	if !s.optional.start(ctx) {
+		return
+	}
+	running.Go(func() { s.optional.run(ctx) })
 	for _, done := range synced {
 		select {
 		case <-ctx.Done():
@@ -424,6 +433,9 @@ func (s *Source) takeOver(c *Change, before known) []*config.Backend {
 // complete returns a backend with its current endpoints; was is the one before it, or nil. If
 // nothing has changed, complete returns that one.
 func (s *Source) complete(c *Change, b *Backend, was *config.Backend) *config.Backend {
+	if b.Source == (config.ObjectName{}) { // it has its own endpoints, or none
+		return b.with(nil, was)
+	}
 	var before []config.Endpoint
 	if was != nil {
 		before = was.Endpoints

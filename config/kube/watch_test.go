@@ -169,7 +169,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Object.UID != o.UID {
 			t.Errorf("it told %+v", c)
 		}
-		o.Annotations = map[string]string{annotation.Nginx + "auth-url": "https://auth.example/"}
+		o.Annotations = map[string]string{annotation.Nginx + "enable-modsecurity": "true"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
 			t.Errorf("it told %+v", c)

@@ -45,6 +45,9 @@ func TestLintCluster(t *testing.T) {
 		if err != nil && !errors.As(err, &ended) {
 			t.Fatal(err)
 		}
+		if complaint.Len() > 0 {
+			t.Logf("weir lint %v says %s", args, &complaint)
+		}
 		return string(out), c.ProcessState.ExitCode()
 	}
 	text, status := lint()

@@ -25,11 +25,9 @@ import (
 
 var update = flag.Bool("update", false, "write the differences from nginx that the tests find to testdata")
 
-const nginxFolder = "testdata/nginx"
-
 // suite is a file of cases, and the file of its differences.
 type suite struct {
-	name   string
+	file   string // of the differences
 	cases  []*nginxCase
 	listed []listed
 	found  []found
@@ -75,9 +73,9 @@ var probes = []string{"GET /", "GET /probe/a%20b?q=1&r=%2F", "HEAD /", "POST /fo
 
 var notName = regexp.MustCompile(`[^a-z0-9]+`)
 
-func readSuites(t *testing.T) (all []*suite) {
+func readSuites(t *testing.T, folder string) (all []*suite) {
 	t.Helper()
-	files, _ := filepath.Glob(filepath.Join(nginxFolder, "*.yaml"))
+	files, _ := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	hosts := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -88,7 +86,7 @@ func readSuites(t *testing.T) (all []*suite) {
 		if err := yaml.UnmarshalStrict(text, &cases); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		one := &suite{name: strings.TrimSuffix(filepath.Base(file), ".yaml")}
+		one := &suite{file: strings.TrimSuffix(file, ".yaml") + ".differences"}
 		for _, c := range cases {
 			read := c.read(t)
 			if before := hosts[c.name()]; before != "" {
@@ -97,13 +95,11 @@ func readSuites(t *testing.T) (all []*suite) {
 			hosts[c.name()] = file
 			one.cases = append(one.cases, read)
 		}
-		one.listed = readDifferences(t, one.file())
+		one.listed = readDifferences(t, one.file)
 		all = append(all, one)
 	}
 	return all
 }
-
-func (s *suite) file() string { return filepath.Join(nginxFolder, s.name+".differences") }
 
 func (c *written) name() string {
 	return strings.Trim(notName.ReplaceAllString(strings.ToLower(c.Case), "-"), "-")
@@ -263,9 +259,9 @@ func pattern(text string) func(string) bool {
 }
 
 // judge compares what was found with what is listed.
-func judge(t *testing.T, suites []*suite) {
+func judge(t *testing.T, folder string, suites []*suite) {
 	t.Helper()
-	general := readDifferences(t, filepath.Join(nginxFolder, everywhereFile))
+	general := readDifferences(t, filepath.Join(folder, everywhereFile))
 	used := map[string]bool{}
 	isGeneral := func(difference string) bool {
 		for _, g := range general {
@@ -313,20 +309,20 @@ func (s *suite) judge(t *testing.T, isGeneral func(string) bool) {
 		case ok && slices.Equal(known.differences, d):
 			reason = s.hold(t, known, f.c, reason)
 		case !*update && ok:
-			t.Errorf("%s:%d: %s: the differences are others now:\n\t%s", s.file(), known.line, heading, strings.Join(d, "\n\t"))
+			t.Errorf("%s:%d: %s: the differences are others now:\n\t%s", s.file, known.line, heading, strings.Join(d, "\n\t"))
 		case !*update:
-			t.Errorf("%s: %s: a difference that is not listed:\n\t%s", s.file(), heading, strings.Join(d, "\n\t"))
+			t.Errorf("%s: %s: a difference that is not listed:\n\t%s", s.file, heading, strings.Join(d, "\n\t"))
 		}
 		fmt.Fprintf(&out, "%s\n\t%s\n\tbecause %s\n\n", heading, strings.Join(d, "\n\t"), reason)
 	}
 	if *update {
-		if err := os.WriteFile(s.file(), []byte(out.String()), 0o644); err != nil {
+		if err := os.WriteFile(s.file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	for _, heading := range slices.Sorted(maps.Keys(before)) {
-		t.Errorf("%s:%d: %s: nginx and weir agree; remove the entry", s.file(), before[heading].line, heading)
+		t.Errorf("%s:%d: %s: nginx and weir agree; remove the entry", s.file, before[heading].line, heading)
 	}
 }
 
@@ -338,11 +334,11 @@ func (s *suite) hold(t *testing.T, l listed, c *nginxCase, now string) string {
 	case *update && (stale || l.reason == ""):
 		return now
 	case stale && len(c.unsupported) == 0:
-		t.Errorf("%s:%d: %s: weir rates all annotations exact or near now, but differs: give another reason", s.file(), l.line, l.heading)
+		t.Errorf("%s:%d: %s: weir rates all annotations exact or near now, but differs: give another reason", s.file, l.line, l.heading)
 	case stale:
-		t.Errorf("%s:%d: %s: the reason must be %q", s.file(), l.line, l.heading, now)
+		t.Errorf("%s:%d: %s: the reason must be %q", s.file, l.line, l.heading, now)
 	case !*update && (l.reason == "" || l.reason == unexplained):
-		t.Errorf("%s:%d: %s: a difference without a reason", s.file(), l.line, l.heading)
+		t.Errorf("%s:%d: %s: a difference without a reason", s.file, l.line, l.heading)
 	}
 	return l.reason
 }

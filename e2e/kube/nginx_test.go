@@ -24,16 +24,38 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // TestAgainstNginx gives the same Ingresses to weir and to ingress-nginx's own code, runs real nginx with the
 // configuration that this code makes, and sends the same requests to both. Each difference must be listed in
 // testdata/nginx, with a reason; -update lists what is found. The file README.md there describes the files.
 func TestAgainstNginx(t *testing.T) {
+	againstNginx(t, "testdata/nginx", nil, "")
+}
+
+// TestAgainstNginxWithConfigMap is TestAgainstNginx with keys of the controller's ConfigMap, which weir reads too.
+func TestAgainstNginxWithConfigMap(t *testing.T) {
+	const folder = "testdata/nginx-configmap"
+	text, err := os.ReadFile(filepath.Join(folder, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := map[string]string{}
+	if err := yaml.UnmarshalStrict(text, &data); err != nil {
+		t.Fatal(err)
+	}
+	againstNginx(t, folder, data, ", ingress_nginx: {config_map: ingress-nginx/ingress-nginx-controller}")
+}
+
+// againstNginx runs the suites of a folder. data are keys of the controller's ConfigMap, and more is the rest of the
+// section kubernetes.
+func againstNginx(t *testing.T, folder string, data map[string]string, more string) {
 	s := newStage(t)
-	suites := readSuites(t)
-	n := s.nginx(suites)
-	w := s.weir(weirBesideNginx)
+	suites := readSuites(t, folder)
+	n := s.nginx(suites, data)
+	w := s.weir(fmt.Sprintf(weirBesideNginx, more))
 	asked := 0
 	for _, suite := range suites {
 		for _, c := range suite.cases {
@@ -51,18 +73,18 @@ func TestAgainstNginx(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests to each of nginx and weir", asked)
-	judge(t, suites)
+	judge(t, folder, suites)
 	if t.Failed() {
 		t.Logf("nginx said\n%s\n%s", n.said(4<<10), n.errors(4<<10))
 	}
 }
 
 // weirBesideNginx is weir's configuration for the tests beside nginx.
-const weirBesideNginx = "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', controller: k8s.io/ingress-nginx, lease: weir/@stage, default_certificate: '@stage/cert'}\n"
+const weirBesideNginx = "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', controller: k8s.io/ingress-nginx, lease: weir/@stage, default_certificate: '@stage/cert'%s}\n"
 
 // besideNginx is the controller's ConfigMap for the tests: snippets are allowed.
-const besideNginx = `{apiVersion: v1, kind: ConfigMap, metadata: {name: controller}, data: {bind-address: 10.10.2.1, worker-processes: "1", error-log-path: error.log,
-  error-log-level: info, upstream-keepalive-connections: "0", disable-access-log: "true", allow-snippet-annotations: "true", annotations-risk-level: Critical}}`
+var besideNginx = map[string]string{"bind-address": "10.10.2.1", "worker-processes": "1", "error-log-path": "error.log", "error-log-level": "info",
+	"upstream-keepalive-connections": "0", "disable-access-log": "true", "allow-snippet-annotations": "true", "annotations-risk-level": "Critical"}
 
 // nginx is a running nginx with the configuration that ingress-nginx makes of a stage.
 type nginx struct {
@@ -76,7 +98,7 @@ func (n *nginx) errors(most int) string {
 }
 
 // nginx applies the objects of the suites, and starts nginx with what ingress-nginx makes of them.
-func (s *stage) nginx(suites []*suite) *nginx {
+func (s *stage) nginx(suites []*suite, data map[string]string) *nginx {
 	s.Helper()
 	binary, err := exec.LookPath("nginx")
 	if err != nil {
@@ -87,7 +109,9 @@ func (s *stage) nginx(suites []*suite) *nginx {
 			leaveOut(s.T, err.Error()+"; e2e/kube/kit/build makes ingress-nginx-conf, and Debian has nginx and its modules")
 		}
 	}
-	objects := []string{besideNginx, s.secret("cert", "cert", "*.example", "*.sub.example"),
+	own := maps.Clone(besideNginx)
+	maps.Copy(own, data)
+	objects := []string{configMap("controller", own), s.secret("cert", "cert", "*.example", "*.sub.example"),
 		`{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: "@stage"}, spec: {controller: k8s.io/ingress-nginx}}`}
 	s.Cleanup(func() { s.cluster.kubectl("", "delete", "ingressclass", s.name, "--wait=false") })
 	objects = append(objects, s.echoes()...)
@@ -97,6 +121,15 @@ func (s *stage) nginx(suites []*suite) *nginx {
 		}
 	}
 	s.apply(objects...)
+	if data != nil { // in the place where the manifests let weir read it
+		s.cluster.kubectl("", "create", "namespace", "ingress-nginx")
+		if _, err := s.cluster.kubectl(configMap("ingress-nginx-controller", data), "apply", "--namespace=ingress-nginx", "-f", "-"); err != nil {
+			s.Fatal(err)
+		}
+		s.Cleanup(func() {
+			s.cluster.kubectl("", "delete", "configmap", "ingress-nginx-controller", "--namespace=ingress-nginx")
+		})
+	}
 
 	n := &nginx{dir: s.TempDir(), address: "10.10.2.1"}
 	c := exec.Command(filepath.Join(kit, "ingress-nginx-conf"), filepath.Join(s.dir, "admin.kubeconfig"), s.name, s.name, "controller", "-", n.dir)
@@ -124,6 +157,12 @@ func (n *nginx) end() {
 	case <-time.After(patience):
 		n.kill()
 	}
+}
+
+// configMap returns a ConfigMap.
+func configMap(name string, data map[string]string) string {
+	text, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": name}, "data": data})
+	return string(text)
 }
 
 // The backends of the tests beside nginx. Each is a Service, and its endpoints are served by the test.

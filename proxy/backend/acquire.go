@@ -23,7 +23,8 @@ var (
 	ErrQueueTimeout = errors.New("the backend has all of its max_connections in use, and none became free in time (queue.timeout)")
 )
 
-// Acquire picks a ready endpoint for a client. tried are the endpoints that the exchange
+// Acquire picks a ready endpoint for a client, or for another key in the form of an address, by
+// which balance: hash chooses. tried are the endpoints that the exchange
 // tried in vain, in that order; Acquire avoids them if there is another endpoint. The
 // exchange or tunnel counts as in flight until the endpoint's Release. If max_connections
 // are in flight, Acquire waits for its turn: for the queue's timeout, but at most until

@@ -27,6 +27,7 @@ type Backend struct {
 	queue  queue
 	turn   atomic.Uint64 // round robin
 	budget budget
+	copies atomic.Int64 // see Copies
 
 	stocked   atomic.Int32  // endpoints with connections that tick must look at
 	refused   atomic.Uint64 // addresses that objects must not use
@@ -69,6 +70,10 @@ func (b *Backend) LocalReady() int { return b.view.Load().localReady }
 
 // InFlight counts the exchanges and tunnels between Acquire and Release.
 func (b *Backend) InFlight() int64 { return b.queue.taken.Load() }
+
+// Copies counts the copies of requests that this backend gets as a mirror, until their ends. Package
+// proxy changes the number.
+func (b *Backend) Copies() *atomic.Int64 { return &b.copies }
 
 // unlock releases b.mu, and then runs the functions of later. These are callbacks, and
 // closing connections, which may write.

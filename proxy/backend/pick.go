@@ -17,6 +17,7 @@ import (
 // round robin change.
 type tier struct {
 	balance  config.Balance
+	subset   int // the number of endpoints among which Hash chooses; 0: one
 	members  []candidate
 	total    int64 // of the weights
 	equal    bool  // all weights are the same
@@ -71,6 +72,9 @@ func (t *tier) pick(client netip.Addr, r uint64) *Endpoint {
 	case t.inTurn():
 		return t.members[t.next()].e
 	case t.balance == config.Hash && client.IsValid():
+		if t.subset > 1 {
+			return t.fromSubset(client, r)
+		}
 		return t.rendezvous(client, nil)
 	}
 	return t.leastRequests(r)
@@ -183,6 +187,16 @@ func (t *tier) rendezvous(client netip.Addr, tried []*Endpoint) *Endpoint {
 	return best
 }
 
+// fromSubset returns one of the endpoints with the greatest scores. r is a random number.
+func (t *tier) fromSubset(client netip.Addr, r uint64) *Endpoint {
+	var buf [8]*Endpoint
+	better := buf[:0]
+	for range int(r % uint64(min(t.subset, len(t.members)))) {
+		better = append(better, t.rendezvous(client, better))
+	}
+	return t.rendezvous(client, better)
+}
+
 func hashOf(a netip.Addr) uint64 {
 	b := a.As16()
 	return mix(binary.LittleEndian.Uint64(b[:8])) ^ mix(binary.LittleEndian.Uint64(b[8:])+0x9e3779b97f4a7c15)
@@ -200,4 +214,11 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// newTierOf is newTier with the settings of a backend.
+func newTierOf(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *tier {
+	t := newTier(cfg.Balance, use, turn)
+	t.subset = cfg.HashSubset
+	return t
 }

@@ -272,7 +272,7 @@ func TestLocality(t *testing.T) {
 func TestMetricsFollowTheSet(t *testing.T) {
 	w := newWorld(t, Options{})
 	reg := prometheus.NewPedanticRegistry()
-	NewMetrics(reg, w.set)
+	m := NewMetrics(reg, w.set)
 	want := func(lines ...string) {
 		t.Helper()
 		if got := gather(t, reg); !slices.Equal(got, lines) {
@@ -315,6 +315,12 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_retries_total{app,closed} 0",
 		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0",
 		"weir_backend_retries_total{app,status} 0", "weir_backend_retries_total{app,timeout} 0")
+	m.SetPerEndpoint(false)
+	for _, line := range gather(t, reg) {
+		if strings.HasPrefix(line, "weir_backend_endpoint_") {
+			t.Errorf("without series for endpoints there is %s", line)
+		}
+	}
 }
 
 func gather(t *testing.T, reg prometheus.Gatherer) []string {

@@ -106,6 +106,15 @@ type Metrics struct {
 	mu    sync.Mutex // guards the fields below; held while metrics are collected
 	limit config.ObjectMetrics
 	shown map[*Backend]bool // backends from objects, with series of their own
+	// perEndpoint: endpoints have series of their own.
+	perEndpoint bool
+}
+
+// SetPerEndpoint sets whether endpoints have series of their own.
+func (m *Metrics) SetPerEndpoint(on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.perEndpoint = on
 }
 
 // SetLimit sets how many backends and endpoints of one namespace may have series of their
@@ -119,7 +128,7 @@ func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
 // NewMetrics registers the metrics of set with reg.
 func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 	m := &Metrics{
-		set: set, limit: config.DefaultObjectMetrics,
+		set: set, limit: config.DefaultObjectMetrics, perEndpoint: true,
 		foldedBackends: prometheus.NewDesc("weir_metrics_folded_backends",
 			"Backends of a namespace that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.backends_per_namespace.", []string{"namespace"}, nil),
 		foldedEndpoints: prometheus.NewDesc("weir_metrics_folded_endpoints",
@@ -187,7 +196,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(m.foldedBackends, prometheus.GaugeValue, float64(r.backends), namespace)
 			ch <- prometheus.MustNewConstMetric(m.foldedDown, prometheus.GaugeValue, float64(r.down), namespace)
 		}
-		if r.hidden > 0 {
+		if r.hidden > 0 && m.perEndpoint {
 			ch <- prometheus.MustNewConstMetric(m.foldedEndpoints, prometheus.GaugeValue, float64(r.hidden), namespace)
 		}
 	}
@@ -331,6 +340,9 @@ func (m *Metrics) show(ch chan<- prometheus.Metric, name string, t *totals) {
 	}
 	for r := range numRetryReasons {
 		ch <- prometheus.MustNewConstMetric(m.retries, prometheus.CounterValue, float64(t.retries[r]), name, r.String())
+	}
+	if !m.perEndpoint {
+		return
 	}
 	for _, e := range t.endpoints {
 		up := 0.0

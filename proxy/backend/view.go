@@ -49,7 +49,7 @@ func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 		}
 		for _, group := range near {
 			if len(group) > 0 {
-				v.tiers = append(v.tiers, newTier(cfg.Balance, group, turn))
+				v.tiers = append(v.tiers, newTierOf(cfg, group, turn))
 			}
 		}
 		if !terminating {

@@ -92,11 +92,13 @@ func newEncoder(coding Coding) *Encoder {
 // Coding returns the coding.
 func (e *Encoder) Coding() Coding { return e.coding }
 
-// Write takes a piece of the body. The error is that of the destination, also for the other
-// methods.
+// Write takes a piece of the body. It may wait for a core, as Flush and Close may. The error is that
+// of the destination, also for the other methods.
 func (e *Encoder) Write(p []byte) (int, error) {
 	e.in += int64(len(p))
 	e.held = e.held || len(p) > 0
+	e.to.begin()
+	defer e.to.rest()
 	return e.codec.Write(p)
 }
 
@@ -107,6 +109,8 @@ func (e *Encoder) Flush() error {
 		return nil
 	}
 	e.held = false
+	e.to.begin()
+	defer e.to.rest()
 	if err := e.codec.Flush(); err != nil {
 		return err
 	}
@@ -117,6 +121,8 @@ func (e *Encoder) Flush() error {
 // nothing.
 func (e *Encoder) Close() error {
 	e.held = false
+	e.to.begin()
+	defer e.to.rest()
 	if err := e.codec.Close(); err != nil {
 		return err
 	}
@@ -144,6 +150,7 @@ type sink struct {
 	destination Destination
 	written     int64
 	used        int
+	computes    bool // the codec has a turn
 	buffer      [4 << 10]byte
 }
 
@@ -170,7 +177,24 @@ func (s *sink) flush() error {
 	return s.pass(s.buffer[:n])
 }
 
+// pass may wait for the client. Meanwhile other encoders may use the core.
 func (s *sink) pass(p []byte) error {
 	s.written += int64(len(p))
-	return s.destination.WriteBody(p)
+	s.rest()
+	err := s.destination.WriteBody(p)
+	s.begin()
+	return err
+}
+
+func (s *sink) begin() {
+	cores.take()
+	s.computes = true
+}
+
+// rest also works after a panic of the destination.
+func (s *sink) rest() {
+	if s.computes {
+		s.computes = false
+		cores.free()
+	}
 }

@@ -35,6 +35,20 @@ type Identity struct {
 	User    string // for the access log
 	Fields  []IdentityField
 	Cookies []string // values of Set-Cookie for the client
+	// OnlyGood means that the client gets Cookies only with responses that are no errors, as
+	// add_header of nginx does it.
+	OnlyGood bool
+}
+
+// givesCookies reports whether the client gets cookies with a response of this status.
+func (id *Identity) givesCookies(status int) bool {
+	switch {
+	case !id.OnlyGood:
+		return true
+	case status == 206 || status >= 200 && status <= 204 && status != 202 && status != 203:
+		return true
+	}
+	return status >= 301 && status <= 304 || status == 307 || status == 308
 }
 
 // HasCookies reports whether the client gets cookies from the server that decided. id may be nil.
@@ -65,10 +79,11 @@ type auth struct {
 	entry *authEntry
 	// enough has the clients that need not be authenticated (satisfy: any); nil: none.
 	enough *clients
+	route  string // its name
 }
 
 func newAuth(r *config.Route, shared *SharedPlan) *auth {
-	a := &auth{entry: shared.auth[r.Auth].entry}
+	a := &auth{entry: shared.auth[r.Auth].entry, route: r.Name}
 	if r.Satisfy == config.SatisfyAny {
 		a.enough = newClients(r.Clients, true)
 	}
@@ -83,13 +98,22 @@ func (a *auth) Answer(x Exchange) bool {
 	if a.enough != nil && a.enough.allows(x.Client().Addr()) {
 		return false
 	}
-	id := a.entry.authenticator().authenticate(x)
+	id := a.identify(x)
 	if id == nil {
 		return true
 	}
 	x.SetUser(id.User)
 	x.SetIdentity(id)
 	return false
+}
+
+// identify returns who sent the request; nil: it has answered the request.
+func (a *auth) identify(x Exchange) *Identity {
+	of := a.entry.authenticator()
+	if s, is := of.(*subrequest); is {
+		return s.authenticateFor(x, a.route)
+	}
+	return of.authenticate(x)
 }
 
 // EditRequest tells the endpoint who sent the request, and removes credentials that are for weir.
@@ -105,9 +129,22 @@ func (a *auth) EditRequest(x Exchange) {
 	}
 }
 
+// EditTrailers drops what the client claims in trailers with the names of headers that a server sets.
+func (a *auth) EditTrailers(trailers *message.Head) {
+	s, is := a.entry.authenticator().(*subrequest)
+	if !is {
+		return // Forwarding does it
+	}
+	for i := range trailers.Fields {
+		if s.asserted.HasAlike(trailers.Name(i)) {
+			trailers.Fields[i].Dropped = true
+		}
+	}
+}
+
 // EditResponse passes the cookies of the server that decided to the client.
 func (a *auth) EditResponse(x Exchange, res *message.Response) {
-	if id := x.Identity(); id.HasCookies() {
+	if id := x.Identity(); id.HasCookies() && id.givesCookies(res.Status) {
 		for _, value := range id.Cookies {
 			res.AddField("Set-Cookie", value)
 		}
@@ -226,7 +263,10 @@ func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider
 		} else {
 			before = p.entry.authenticator()
 		}
-		if planned[c.Name] = p; unchanged {
+		if c.Subrequest != nil {
+			p.next = s.newSubrequest(c, before, server(c.Subrequest.Backend))
+		}
+		if planned[c.Name] = p; unchanged || c.Subrequest != nil {
 			continue
 		}
 		if c.Forward != nil {

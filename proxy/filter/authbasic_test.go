@@ -38,7 +38,8 @@ func withAuthorization(values ...string) *exchange {
 
 // RFC 7617: the scheme, malformed credentials, and colons in passwords.
 func TestBasic(t *testing.T) {
-	b := newStaff(t, usersFile+"colon:{SHA}3OptnM09ILoVSfbZtd3mB0IViII=\n") // a:b
+	b := newStaff(t, usersFile+"colon:{SHA}3OptnM09ILoVSfbZtd3mB0IViII=\n"+ // a:b
+		"control:{SHA}OU29/4AQvu5fE5KjJY//Fff68Yw=\n") // a and the byte 1
 	f := func(want string, values ...string) {
 		t.Helper()
 		for range 2 { // the second time from the cache
@@ -68,6 +69,7 @@ func TestBasic(t *testing.T) {
 	f("401 auth_failed", "Basic "+encoded("adasecret"))
 	f("401 auth_failed", "Basic "+encoded(":secret"))
 	f("401 auth_failed", "Basic "+encoded("ada:secret\n"))
+	f("401 auth_failed", "Basic "+encoded("control:a\x01"))
 	f("401 auth_failed", "Basic !!!")
 	f("401 auth_failed", "Basic "+strings.TrimRight(encoded("ada:secret"), "="))
 	f("401 auth_required", "Basic")
@@ -95,6 +97,14 @@ func TestKnownCredentials(t *testing.T) {
 	}
 	if same, err := b.reread([]byte(usersFile)); err != nil || same != authenticator(b) {
 		t.Errorf("the same file is another revision: %v", err)
+	}
+}
+
+// The hashes of credentials have a key of their own in each revision, so nobody can compute them.
+func TestKnownCredentialsAreKeyed(t *testing.T) {
+	a, b := newStaff(t, usersFile), newStaff(t, usersFile)
+	if a.known.digest([]byte("x")) == b.known.digest([]byte("x")) {
+		t.Error("two revisions have the same hash")
 	}
 }
 

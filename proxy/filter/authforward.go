@@ -46,7 +46,7 @@ func (f *forward) hidesCredentials() bool { return false }
 
 // authenticate asks the server.
 func (f *forward) authenticate(x Exchange) (id *Identity) {
-	f.dropAsserted(x.Request())
+	dropAsserted(x.Request(), f.asserted)
 	err := x.Ask(&Question{Decider: f.server, Path: f.target, Patience: f.patience, Most: mostDenial,
 		Write: func(req *message.Request) { writeCheck(req, x) },
 		Read:  func(res *message.Response, body []byte) { id = f.decide(x, res, body) }})
@@ -58,9 +58,9 @@ func (f *forward) authenticate(x Exchange) (id *Identity) {
 
 // dropAsserted drops what the client claims in the headers of the server. Forwarding has dropped it
 // too, but perhaps by the configuration before this one.
-func (f *forward) dropAsserted(req *message.Request) {
+func dropAsserted(req *message.Request, asserted *message.Names) {
 	for i := range req.Fields {
-		if f.asserted.HasAlike(req.Name(i)) {
+		if asserted.HasAlike(req.Name(i)) {
 			req.Fields[i].Dropped = true
 		}
 	}

@@ -105,6 +105,25 @@ func TestJunkTokens(t *testing.T) {
 	})
 }
 
+// The subject is the user in the access log, also if no endpoint gets it in an HTTP header.
+func TestSubjectOfToken(t *testing.T) {
+	i, entry := newIssuer(t), tokenEntry("shop")
+	entry.JWT.Headers = nil
+	b, err := newBearer(entry, i.keys(t), newTokenChecks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sub, want := range map[string]string{`"ada"`: "ada", `""`: "", `"a\nb"`: "none", `{"a":1}`: "none"} {
+		got := "none"
+		if id := b.authenticate(withAuthorization("Bearer " + i.token(t, `,"sub":`+sub))); id != nil {
+			got = id.User
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", sub, got, want)
+		}
+	}
+}
+
 // A token is verified once, until it expires, or until the keys or the settings change.
 func TestBearer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

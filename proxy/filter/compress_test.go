@@ -47,8 +47,17 @@ func TestCompressible(t *testing.T) {
 	for _, digest := range []string{"Content-Digest", "Repr-Digest", "Digest", "Content-MD5"} {
 		f(false, 200, long, text, digest+": a")
 	}
+	// A header that the client does not get says nothing.
+	x := newExchange("GET", "/")
+	x.res.Status, x.res.Length = 200, long
+	x.res.AddField("Content-Type", "text/plain")
+	x.res.AddField("Set-Cookie", "a=b")
+	x.res.Fields[1].Dropped = true
+	if !Compressible(&x.req, &x.res) {
+		t.Error("a dropped cookie counts")
+	}
 	// HEAD has the headers of GET.
-	x := newExchange("HEAD", "/")
+	x = newExchange("HEAD", "/")
 	x.res.Status = 200
 	x.res.AddField("Content-Type", "text/plain")
 	if !Compressible(&x.req, &x.res) {

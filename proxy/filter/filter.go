@@ -242,6 +242,23 @@ func (c *Chain) Answer(x Exchange) bool {
 	return false
 }
 
+// Move lets only the filters work that change the URL of the request, or redirect it. It returns true if
+// one of them has answered the request.
+func (c *Chain) Move(x Exchange) bool {
+	if c == nil {
+		return false
+	}
+	for i := range c.answerers {
+		switch f := c.answerers[i].Answerer.(type) {
+		case *rewrite, *move, *redirect:
+			if f.Answer(x) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // GuardTunnel returns why a guard refuses the connection of a client, which is to become a
 // tunnel, or nil. It calls count for each guard that has decided, with its name and "allowed" or
 // the reason of the refusal.

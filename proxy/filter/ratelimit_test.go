@@ -130,6 +130,19 @@ func TestRateLimitOverReloads(t *testing.T) {
 	f(func(l *config.RateLimit) { l.Per = config.PerRoute }, false)
 }
 
+// The values of one header are no keys of another one.
+func TestRateLimitOfAnotherHeader(t *testing.T) {
+	var s Shared
+	c := Compile(&config.Route{Backend: "b", RateLimit: "keys"}, commit(t, &s, perMinute("header:X-A")))
+	for range 3 {
+		ask(c, "192.0.2.1", 0, "X-A", "k", "X-B", "k")
+	}
+	commit(t, &s, perMinute("header:X-B"))
+	if got := ask(c, "192.0.2.1", 0, "X-A", "k", "X-B", "k"); !strings.HasPrefix(got, "ok ") {
+		t.Error(got)
+	}
+}
+
 func TestRateLimitOfTunnels(t *testing.T) {
 	plan := commit(t, new(Shared), perMinute(config.PerClient))
 	c := Compile(&config.Route{Backend: "b", RateLimit: "keys"}, plan)

@@ -19,17 +19,18 @@ type Shared struct {
 	// may be such keys.
 	RemoteKeys RemoteKeys
 
-	mu      sync.Mutex
-	auth    map[string]*authEntry // the entries in effect
-	planned []config.Auth         // from which they were made
-	checks  *checks               // of passwords; nil: there was no entry yet
-	tokens  *checks               // of tokens; nil: there was no entry yet
-	rates   map[string]*rateLimit
-	slots   map[string]*slots       // by the name of the route
-	routes  []*config.Route         // from which they were made
-	sources map[*keySource]struct{} // that run
-	running sync.WaitGroup          // the goroutines of sources
-	closed  bool                    // no source starts any more
+	mu        sync.Mutex
+	auth      map[string]*authEntry // the entries in effect
+	planned   []config.Auth         // from which they were made
+	checks    *checks               // of passwords; nil: there was no entry yet
+	tokens    *checks               // of tokens; nil: there was no entry yet
+	decisions *decisions            // of servers; nil: there was no entry that has them
+	rates     map[string]*rateLimit
+	slots     map[string]*slots       // by the name of the route
+	routes    []*config.Route         // from which they were made
+	sources   map[*keySource]struct{} // that run
+	running   sync.WaitGroup          // the goroutines of sources
+	closed    bool                    // no source starts any more
 }
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it

@@ -2,6 +2,8 @@ package filter
 
 import (
 	"bytes"
+	"encoding/base64"
+	"strings"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
@@ -32,10 +34,78 @@ var variables = map[config.Variable]func(b []byte, x Exchange) []byte{
 		return append(b, bytes.TrimPrefix(queryOf(x.Request()), question)...)
 	},
 	config.VariableMethod:    func(b []byte, x Exchange) []byte { return append(b, x.Request().Bytes(x.Request().Method)...) },
+	config.VariableAuthority: func(b []byte, x Exchange) []byte { return append(b, x.Request().Bytes(x.Request().Host)...) },
+	config.VariableURIEncoded: func(b []byte, x Exchange) []byte {
+		return appendEncoded(b, x.Request().Bytes(x.Request().Target))
+	},
+	config.VariableUser:      appendUser,
 	config.VariableRequestID: func(b []byte, x Exchange) []byte { return append(b, x.RequestID()...) },
 }
 
 var question = []byte{'?'}
+
+// valueOf returns the function that appends the value of a variable; nil: there is no such variable.
+func valueOf(v config.Variable) func(b []byte, x Exchange) []byte {
+	if known := variables[v]; known != nil {
+		return known
+	}
+	if name, ok := strings.CutPrefix(string(v), config.VariableHeader); ok {
+		return func(b []byte, x Exchange) []byte { return appendHeader(b, x.Request(), name) }
+	}
+	if name, ok := strings.CutPrefix(string(v), config.VariableCookie); ok {
+		return func(b []byte, x Exchange) []byte {
+			value, _ := x.Request().Cookie(name)
+			return append(b, value...)
+		}
+	}
+	if name, ok := strings.CutPrefix(string(v), config.VariableParam); ok {
+		return func(b []byte, x Exchange) []byte { return appendParam(b, x.Request(), name) }
+	}
+	return nil
+}
+
+// appendHeader appends the values of a header of the client, whose name is in lower case. The
+// headers about the client count only if its sender is trusted.
+func appendHeader(b []byte, req *message.Request, name string) []byte {
+	begin := len(b)
+	for i := range req.Fields {
+		f := &req.Fields[i]
+		if !message.EqualFold(req.Name(i), name) || f.Dropped && f.ID.Class() != message.Passed {
+			continue
+		}
+		if len(b) > begin {
+			b = append(b, ", "...)
+		}
+		b = append(b, req.Value(i)...)
+	}
+	return b
+}
+
+// appendParam appends the value of the first query parameter of this name, as the client encoded
+// it.
+func appendParam(b []byte, req *message.Request, name string) []byte {
+	for part := range bytes.SplitSeq(bytes.TrimPrefix(queryOf(req), question), []byte{'&'}) {
+		key, value, found := bytes.Cut(part, []byte{'='})
+		if found && message.EqualFold(key, name) {
+			return append(b, value...)
+		}
+	}
+	return b
+}
+
+// appendUser appends the user in the Authorization of the request; nothing: it has none.
+func appendUser(b []byte, x Exchange) []byte {
+	given, found := credentials(x.Request(), "basic", mostCredentials)
+	if !found {
+		return b
+	}
+	pair, err := base64.StdEncoding.AppendDecode(nil, given)
+	user, _, found := bytes.Cut(pair, []byte(":"))
+	if err != nil || !found || bytes.ContainsFunc(user, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return b
+	}
+	return append(b, user...)
+}
 
 // newTemplate compiles a template of the configuration.
 func newTemplate(text config.Template) template { return newTemplateOf(text.Parts()) }
@@ -43,9 +113,17 @@ func newTemplate(text config.Template) template { return newTemplateOf(text.Part
 // newPathTemplate compiles the template of a path, which may have groups.
 func newPathTemplate(text config.Template) template { return newTemplateOf(text.PathParts()) }
 
+// appendText appends the text for a request, of which it does not change the head.
+func (t *template) appendText(b []byte, x Exchange) []byte {
+	if t.identifies {
+		x.RequestID()
+	}
+	return t.append(b, x)
+}
+
 func newTemplateOf(parts []config.TemplatePart) (t template) {
 	for _, p := range parts {
-		t.parts = append(t.parts, templatePart{p.Text, variables[p.Variable], p.Group})
+		t.parts = append(t.parts, templatePart{p.Text, valueOf(p.Variable), p.Group})
 		t.identifies = t.identifies || p.Variable == config.VariableRequestID
 	}
 	return t

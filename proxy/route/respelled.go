@@ -87,15 +87,15 @@ func (s *Respelled[T]) anyReading(path []byte, r *Request, least uint32, is func
 
 // anyRead is AnyOf for one reading of a path. Only matches of a higher rank than least count.
 func (s *Respelled[T]) anyRead(path []byte, r *Request, least uint32, is func(T) bool) bool {
-	counts := func(e *entry[respelt[T]]) bool {
-		return e.route.rank > least && is(e.route.route) && e.conditions.hold(r)
+	counts := func(e *entry[respelt[T]], path []byte) bool {
+		return e.route.rank > least && e.conditions.hold(r) && (e.expression == nil || e.expression.Match(path)) && is(e.route.route)
 	}
 	return s.any.before.spellings.anySpelling(path, counts) || s.any.among.spellings.anySpelling(path, counts) ||
 		s.any.expressions.anyExpression(path, counts) || s.any.decoded != nil && s.any.decoded.anyExpression(message.Leveled(path), counts)
 }
 
 // anySpelling reports whether a path has, in any spelling, a match that counts.
-func (x *index[T]) anySpelling(path []byte, counts func(*entry[T]) bool) bool {
+func (x *index[T]) anySpelling(path []byte, counts func(e *entry[T], path []byte) bool) bool {
 	if x == nil {
 		return false
 	}
@@ -118,12 +118,12 @@ func (x *index[T]) anySpelling(path []byte, counts func(*entry[T]) bool) bool {
 }
 
 // anyAt reports whether a match of the node counts, if the path goes on with rest. n may be nil.
-func (x *index[T]) anyAt(n *node, rest []byte, counts func(*entry[T]) bool) bool {
+func (x *index[T]) anyAt(n *node, rest []byte, counts func(e *entry[T], path []byte) bool) bool {
 	if n == nil {
 		return false
 	}
 	for i := n.from; i < n.to; i++ {
-		if e := &x.entries[i]; e.ends(rest) && counts(e) {
+		if e := &x.entries[i]; e.ends(rest) && counts(e, nil) {
 			return true
 		}
 	}
@@ -131,7 +131,7 @@ func (x *index[T]) anyAt(n *node, rest []byte, counts func(*entry[T]) bool) bool
 }
 
 // anyExpression reports whether an expression matches the path and counts.
-func (x *index[T]) anyExpression(path []byte, counts func(*entry[T]) bool) bool {
+func (x *index[T]) anyExpression(path []byte, counts func(e *entry[T], path []byte) bool) bool {
 	if x == nil {
 		return false
 	}
@@ -139,7 +139,7 @@ func (x *index[T]) anyExpression(path []byte, counts func(*entry[T]) bool) bool 
 	for i := 0; ; i++ {
 		if n := c.text(); n != nil {
 			for j := n.from; j < n.to; j++ {
-				if e := &x.entries[j]; counts(e) && e.expression.Match(path) {
+				if e := &x.entries[j]; counts(e, path) {
 					return true
 				}
 			}

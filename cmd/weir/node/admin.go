@@ -46,7 +46,7 @@ func (s *server) admin() http.Handler {
 const scrapesAtOnce = 8
 
 func (s *server) exposition() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true})
 }
 
 // scrape is the handler of the metrics port: it serves /metrics to every client, and

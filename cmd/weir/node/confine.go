@@ -176,7 +176,7 @@ func writtenPlaces(cfg *config.Config) (all []written) {
 	if h := cfg.Health; h != nil {
 		socket("health.address", h.Network, h.Address)
 	}
-	if m := cfg.Metrics; m != nil {
+	if m := cfg.Metrics; m != nil && m.Address != "" {
 		socket("metrics.address", m.Network, m.Address)
 	}
 	socket("admin.address", cfg.Admin.Network, cfg.Admin.Address)

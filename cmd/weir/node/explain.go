@@ -46,6 +46,10 @@ type Explained struct {
 	Position    string            `json:"position,omitempty"`
 	Backend     string            `json:"backend"` // empty: weir answers, or no route has the request
 	Filters     []ExplainedFilter `json:"filters"`
+	NewPath     string            `json:"new_path,omitempty"`   // path and query for the endpoint, if the route rewrites them
+	NewHost     string            `json:"new_host,omitempty"`   // the Host for the endpoint, if the route rewrites it
+	Location    string            `json:"location,omitempty"`   // where a redirect leads
+	GuardedBy   string            `json:"guarded_by,omitempty"` // the route whose guards the request would avoid
 	Refused     *ExplainedRefusal `json:"refused,omitempty"`
 	Nearest     []ExplainedMiss   `json:"nearest,omitempty"`
 }
@@ -178,6 +182,10 @@ func (out *Explained) fill(x *proxy.Explanation) {
 		for _, name := range x.Filters {
 			out.Filters = append(out.Filters, ExplainedFilter{name, r.Setting(name)})
 		}
+	}
+	out.NewPath, out.NewHost, out.Location = x.NewPath, x.NewHost, x.Location
+	if x.Guard != nil {
+		out.GuardedBy = x.Guard.Name
 	}
 	if x.Refusal != nil {
 		out.refuse(x.Refusal)

@@ -99,18 +99,21 @@ func (o *objects) known() bool { return o == nil || o.backends != nil }
 
 // has reports whether the cluster configures the listener.
 func (o *objects) has(l string) bool {
-	return o != nil && slices.ContainsFunc(o.routing.Listeners, func(of config.Listener) bool { return of.Name == l })
+	return o != nil && slices.ContainsFunc(o.routing.AllListeners(), func(of config.Listener) bool { return of.Name == l })
 }
 
-// listing returns how objects of a kind are listed and watched.
-type listing func(kube.Kind, kube.Selection) *cache.ListWatch
+// reader is how objects of a cluster are read.
+type reader struct {
+	list   func(kube.Kind, kube.Selection) *cache.ListWatch // how objects of a kind are listed and watched
+	served func(context.Context) (map[string]string, error) // see kube.Options; nil: no kind of the Gateway API
+}
 
-func connectKube(k *config.Kubernetes) (listing, error) {
+func connectKube(k *config.Kubernetes) (reader, error) {
 	client, err := kube.Connect(k)
 	if err != nil {
-		return nil, err
+		return reader{}, err
 	}
-	return client.List, nil
+	return reader{client.List, client.Served}, nil
 }
 
 // newCluster starts to watch the cluster that file names.
@@ -118,12 +121,12 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 	fail := func(err error) (*cluster, error) {
 		return nil, fmt.Errorf("%s: serving the cluster: %w", file.Kubernetes.Position, err)
 	}
-	list, err := s.connect(file.Kubernetes)
+	from, err := s.connect(file.Kubernetes)
 	if err != nil {
 		return fail(err)
 	}
 	c := &cluster{s: s, known: make(chan struct{}), wrote: make(chan struct{}, 1), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
-	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
+	c.source, err = kube.NewSource(kube.Options{File: file, List: from.list, Served: from.served, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
 	if err != nil {
 		return fail(err)
 	}

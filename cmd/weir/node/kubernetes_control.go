@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
@@ -70,6 +71,9 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 		r.lease, r.writer = lease, r.newWriter(lease)
 	}
 	w := writer.Wanted{Publish: file.Kubernetes.Publish, Node: file.Node, Ingresses: routing.Ingresses}
+	if g := routing.Gateways; g != nil {
+		w.Gateways, w.Controller = g.Status, file.Kubernetes.Gateways.Controller
+	}
 	for _, e := range event.Spread(routing.Events) {
 		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message, Served: e.InPassing()})
 	}
@@ -105,7 +109,7 @@ func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 	log := r.s.log.With(zap.Stringer("lease", lease))
 	return writer.New(writer.Options{
 		Client: r.client, Lease: lease, Formerly: slices.Clone(r.formerly), Holder: holder(), Metrics: r.s.written,
-		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() },
+		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() }, Gateways: gatewayObjects{r},
 		Leading: func(on bool) {
 			if on {
 				log.Info("this replica is the leader: it writes events and statuses")
@@ -121,6 +125,17 @@ func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 			}
 		},
 	})
+}
+
+// gatewayObjects are the objects of the Gateway API of the Source in use.
+type gatewayObjects struct{ r *replica }
+
+func (g gatewayObjects) GatewayObject(kind string, name config.ObjectName) (metav1.Object, string) {
+	return g.r.source.Load().GatewayObject(kind, name)
+}
+
+func (g gatewayObjects) EachGatewayObject(f func(string, metav1.Object)) {
+	g.r.source.Load().EachGatewayObject(f)
 }
 
 // holder identifies this process in the Leases of clusters. The name begins with the Pod,

@@ -90,7 +90,7 @@ func TestShortGapIsNoEvent(t *testing.T) {
 
 // The log names the annotation that closes a path, and a closed path is no outage.
 func TestClosedPathsSayWhy(t *testing.T) {
-	guarded := strings.Replace(shop, "metadata: {name: shop}", "metadata: {name: shop, annotations: {nginx.ingress.kubernetes.io/auth-url: 'http://auth.example'}}", 1)
+	guarded := strings.Replace(shop, "metadata: {name: shop}", "metadata: {name: shop, annotations: {nginx.ingress.kubernetes.io/enable-modsecurity: 'true'}}", 1)
 	pattern := strings.ReplaceAll(strings.Replace(strings.Split(shop, "---")[0], "path: /,", "path: '/v[0-9]+',", 1), "Prefix", "ImplementationSpecific")
 	pattern = strings.NewReplacer("name: shop}, spec", "name: blog}, spec", "shop.example", "blog.example").Replace(pattern)
 	log := filepath.Join(t.TempDir(), "access.log")
@@ -112,7 +112,7 @@ func TestClosedPathsSayWhy(t *testing.T) {
 		t.Error("closed paths count as an outage")
 	}
 	for _, want := range []string{
-		`the path is closed because weir does not support nginx.ingress.kubernetes.io/auth-url of the Ingress default/shop, which may restrict access`,
+		`the path is closed because weir does not support nginx.ingress.kubernetes.io/enable-modsecurity of the Ingress default/shop, which may restrict access`,
 		`the path is closed because the path \"/v[0-9]+\" of the Ingress default/blog looks like a regular expression`,
 	} {
 		eventually(t, "the access log says "+want, func() error {

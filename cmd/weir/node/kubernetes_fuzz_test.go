@@ -92,15 +92,17 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err := s.planCertificates(p); err != nil {
 		return err
 	}
-	backends, err := s.backends.PlanObjects(p.cfg.Backends, backend.NodeInfo{}, nil)
+	if err := s.planPolicies(p); err != nil {
+		return err
+	}
+	backends, err := s.backends.PlanObjects(p.cfg.AllBackends(), backend.NodeInfo{}, nil)
 	if err != nil {
 		return err
 	}
-	shared, err := s.filters.Plan(p.cfg, deciders(backends))
-	if err != nil {
+	if p.filters, err = s.filters.Plan(p.cfg, deciders(backends)); err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Shared: shared, Policies: p.policies, Metrics: s.proxy.Metrics})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics})
 	if err != nil {
 		return err
 	}

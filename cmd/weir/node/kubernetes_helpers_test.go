@@ -47,7 +47,7 @@ func newClustered(t testing.TB, manifests string, names ...string) *clustered {
 	t.Helper()
 	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as Connect does
 	c := &clustered{running: makeRunning(t, names...), held: map[kube.Kind]*fake.FakeControllerSource{}}
-	c.connect = func(*config.Kubernetes) (listing, error) { return c.list, nil }
+	c.connect = func(*config.Kubernetes) (reader, error) { return reader{list: c.list}, nil }
 	c.begin = func(*config.Config) (control, error) { return c, nil }
 	for _, kind := range allKinds {
 		f := fake.NewFakeControllerSource()

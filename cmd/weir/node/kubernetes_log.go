@@ -112,7 +112,7 @@ func (c *cluster) tellUnbound(o *objects) {
 		}
 	}
 	if len(o.unbound) > 0 {
-		ports := slices.Clone(o.routing.Listeners)
+		ports := slices.Clone(o.routing.AllListeners())
 		ports = slices.DeleteFunc(ports, func(l config.Listener) bool { return o.unbound[l.Name] == nil })
 		c.wanted.Store(&ports)
 		c.tryLater()

@@ -66,7 +66,7 @@ type server struct {
 	objects    *kube.Metrics
 	written    *writer.Metrics
 	lookup     func(ctx context.Context, host string) ([]netip.Addr, error) // resolves names of backends
-	connect    func(*config.Kubernetes) (listing, error)
+	connect    func(*config.Kubernetes) (reader, error)
 	begin      func(*config.Config) (control, error) // newControl
 	patience   time.Duration                         // for the first objects of a new cluster
 	retryAfter time.Duration                         // time until objects that are not in effect are tried again
@@ -188,6 +188,10 @@ func (s *server) adopt(p *plan) {
 		s.shown.SetLimit(k.Metrics)
 		s.expiries.SetLimit(k.Metrics.CertificateNames)
 	}
+	if s.effect.Load() == nil {
+		s.proxy.Metrics.Shape(p.cfg.MetricsOrDefault())
+	}
+	s.shown.SetPerEndpoint(p.cfg.MetricsOrDefault().PerEndpoint)
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile, s.owned = p.ofFile, p.owned

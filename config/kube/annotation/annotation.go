@@ -102,12 +102,12 @@ type context struct {
 	paths  paths
 	loose  bool // ingress-nginx may apply the annotations to more paths than weir
 
-	namespace string
-	values    map[string]string // of the annotations of ingress-nginx, without their prefix
+	namespace, name string
+	values          map[string]string // of the annotations of ingress-nginx, without their prefix
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, values: map[string]string{}}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])

@@ -33,6 +33,12 @@ func ControllerKey(i *networkingv1.Ingress, key string) string {
 // inConfigMap follows the names of annotations that an Ingress does not have itself.
 const inConfigMap = " (from the ConfigMap of ingress-nginx)"
 
+// KeyOf returns the annotation, without its prefix, or the key, if what Unsupported names came from the ConfigMap.
+func KeyOf(name string) (key string, ok bool) {
+	name, ok = strings.CutSuffix(name, inConfigMap)
+	return strings.TrimPrefix(name, Nginx), ok
+}
+
 // sourced returns the name of an annotation, and where its value came from.
 func sourced(name string, all map[string]string) string {
 	if short, ok := strings.CutPrefix(name, Nginx); ok {

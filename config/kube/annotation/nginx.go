@@ -20,7 +20,6 @@ const (
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
-	alias       = "weir does not support this; add a rule with the same paths for each host"
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
@@ -37,10 +36,13 @@ var families = []map[string]judge{
 	redirects,
 	canaries,
 	affinities,
+	aliases,
+	balances,
 	sourceRanges,
 	timeouts,
 	retries,
 	basicAuths,
+	authURLs,
 	satisfies,
 	unread,
 }
@@ -64,23 +66,12 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
-	"upstream-hash-by-subset":      always(No, noAffinity),
-	"upstream-hash-by-subset-size": always(No, noAffinity),
-	"load-balance":                 always(Near, "weir selects two endpoints at random, and sends the request to the less busy one"),
-	"service-upstream":             unless("false", Near, "weir sends requests to ready Pods, never to the Service's address"),
-	"backend-protocol":             looking(backendProtocol),
-	"secure-backends":              unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
-	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
-	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
+	"backend-protocol": looking(backendProtocol),
+	"secure-backends":  unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
+	"grpc-backend":     unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
+	"fastcgi-index":    always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
-	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
-	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
-	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
-	"auth-keepalive-share-vars": always(guard, refused), "auth-keepalive-requests": always(guard, refused), "auth-keepalive-timeout": always(guard, refused),
-	"auth-snippet":       always(guard, refused),
-	"enable-global-auth": unless("false", guard, refused),
-	"auth-tls-secret":    always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
+	"auth-tls-secret": always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
@@ -93,8 +84,8 @@ var unread = map[string]judge{
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
-	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
+	"upstream-vhost":        always(No, ownHost),
+	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),

@@ -33,6 +33,7 @@ import (
 // Client reaches an API server, group by group.
 type Client struct {
 	Core, Networking, Discovery, Coordination rest.Interface
+	gateways                                  map[string]rest.Interface // by version
 	// Namespace is the namespace of this process, or the one in the kubeconfig.
 	Namespace string
 }
@@ -68,6 +69,9 @@ func Connect(kubeconfig string) (*Client, error) {
 			return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
 		}
 	}
+	if c.gateways, err = gatewayClients(*settings); err != nil {
+		return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
+	}
 	return c, nil
 }
 
@@ -80,6 +84,7 @@ func newScheme() (*runtime.Scheme, error) {
 			return nil, fmt.Errorf("cannot register the kinds of the API server: %w", err)
 		}
 	}
+	addGatewayKinds(scheme)
 	return scheme, nil
 }
 

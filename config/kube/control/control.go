@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // Options are what a Control needs from its surroundings.
@@ -36,6 +37,8 @@ type Options struct {
 	Holder string
 	// Ingresses returns all known Ingresses of all classes. None is changed.
 	Ingresses func() []*networkingv1.Ingress
+	// Gateways are the known objects of the Gateway API; nil: none.
+	Gateways GatewayObjects
 	// Leading is called when this replica becomes the leader, or stops being the leader.
 	Leading func(bool)
 	// Trouble is called once with the error when something fails, and with nil when it works again.
@@ -49,6 +52,10 @@ type Wanted struct {
 	Node      string              // the node of this replica; empty: not known
 	Ingresses []config.ObjectName // that must have the published addresses
 	Events    []Event             // that must exist
+	// Gateways is what weir says about objects of the Gateway API; nil: it serves none.
+	// Controller is the name of weir's controller there.
+	Gateways   []*gateway.Status
+	Controller string
 }
 
 // Event reports an error of an object.
@@ -71,7 +78,7 @@ type Control struct {
 	denied   map[string]time.Time       // no attempt before this time, because a right is missing
 	faults   map[corev1.ObjectReference]*fault
 
-	events, statuses, presence chan struct{} // wake the goroutines that write them
+	events, statuses, presence, gatewayWork chan struct{} // wake the goroutines that write them
 
 	started, left     bool
 	electing, present background
@@ -82,7 +89,7 @@ type Control struct {
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
 		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
-		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1)}
+		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1)}
 }
 
 // managerOf is the name of the field manager, by which the API server knows the writer of a field.
@@ -118,6 +125,9 @@ func (c *Control) Want(w Wanted) {
 		wake(c.statuses)
 	case !slices.Equal(before.Ingresses, w.Ingresses):
 		wake(c.statuses)
+	}
+	if before == nil || before.Controller != w.Controller || !slices.Equal(before.Gateways, w.Gateways) {
+		wake(c.gatewayWork)
 	}
 	if before == nil || !slices.Equal(before.Events, w.Events) {
 		wake(c.events)

@@ -110,4 +110,5 @@ func (c *Control) lead(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { c.tell(ctx) })
 	running.Go(func() { c.publish(ctx) })
+	running.Go(func() { c.writeGateways(ctx) })
 }

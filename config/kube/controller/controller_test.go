@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"crypto/tls"
 	"flag"
 	"fmt"
 	"maps"
@@ -229,4 +230,40 @@ func table(what, dashes string, all map[string]*key) string {
 		}
 	}
 	return b.String()
+}
+
+// A value of a flag or a key adds no line to the configuration.
+func TestFileHasNoLinesOfOthers(t *testing.T) {
+	const hostile = "x\ninjected: {}\r\n# "
+	in := Installation{Flags: map[string]string{}, Data: map[string]string{"use-proxy-protocol": "true", "use-forwarded-headers": "true"}, Classes: []string{hostile}}
+	for name := range flags {
+		in.Flags[name] = hostile
+	}
+	for name := range keys {
+		if in.Data[name] == "" {
+			in.Data[name] = hostile
+		}
+	}
+	text, changes := in.File()
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "injected") {
+			t.Errorf("a line is %q", line)
+		}
+	}
+	if len(changes) == 0 {
+		t.Error("there is nothing to change")
+	}
+}
+
+// Every suite that migrate writes is one that weir knows.
+func TestSuites(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		known[s.Name] = true
+	}
+	for openssl, iana := range suites {
+		if !known[strings.TrimSuffix(iana, "_SHA256")] && !known[iana] {
+			t.Errorf("%s is %s, which Go does not know", openssl, iana)
+		}
+	}
 }

@@ -130,7 +130,7 @@ var keys = map[string]*key{
 	"server-tokens":               not("weir sends no Server header of its own", "false"),
 	"allow-backend-server-header": near("weir forwards the Server header of Services", "true"),
 	"no-tls-redirect-locations":   near("weir never redirects paths below /.well-known/acme-challenge/", "/.well-known/acme-challenge"),
-	"add-headers":                 not("weir does not read the ConfigMap that the key names; response_headers of a route in weir's configuration set HTTP headers"),
+	"add-headers":                 not("weir does not read the ConfigMap that the key names; response of a route in weir's configuration sets HTTP headers"),
 	"proxy-set-headers":           closing("weir does not read the ConfigMap that the key names, and applications may trust its HTTP headers; remove the key, and set the headers in the application or in weir's configuration"),
 	"default-type":                needless("weir adds no Content-Type to responses"),
 
@@ -156,17 +156,17 @@ var keys = map[string]*key{
 
 	// TLS.
 	"ssl-protocols": inFile(policies, "TLSv1.2 TLSv1.3"), "ssl-ciphers": inFile(policies), "ssl-ecdh-curve": inFile(policies, "auto"), "ssl-dh-param": needless("weir has no suites with DHE"),
-	"ssl-early-data": needless("weir accepts no early data"), "ssl-session-cache": needless(tickets), "ssl-session-cache-size": needless(tickets), "ssl-session-tickets": inFile("weir resumes sessions by tickets, whose keys its replicas share; session_tickets of a policy turns them off", "true"),
+	"ssl-early-data": needless("weir accepts no early data"), "ssl-session-cache": needless(tickets), "ssl-session-cache-size": needless(tickets), "ssl-session-tickets": near(tickets, "true"),
 	"ssl-session-ticket-key": needless(tickets), "ssl-session-timeout": needless(tickets), "ssl-buffer-size": needless(internal), "enable-ocsp": near("weir staples OCSP responses for certificates of its configuration, and none for Secrets", "false"),
 	"ssl-reject-handshake": near("weir refuses handshakes for unknown hosts, unless it has a default certificate"),
 
 	// Connections of clients.
-	"keep-alive": inFile("timeouts of a listener have the time between requests", "75"), "keep-alive-requests": needless("weir limits no number of requests on a connection"),
-	"client-header-timeout": inFile("timeouts of a listener have the time for a head", "60"), "client-body-timeout": inFile("timeouts of a listener have the time for a body", "60"),
+	"keep-alive": inFile("timeouts.keep_alive of a listener has the time between requests", "360"), "keep-alive-requests": needless("weir limits no number of requests on a connection"),
+	"client-header-timeout": inFile("timeouts.request_head of a listener has the time for a head", "10"), "client-body-timeout": inFile("timeouts.body_idle of a listener has the time for a body", "60"),
 	"client-header-buffer-size": needless(sizes), "large-client-header-buffers": near(sizes, "4 8k"),
 	"enable-underscores-in-headers": near("weir forwards HTTP headers with underscores", "true"), "ignore-invalid-headers": near("weir answers 400 to invalid HTTP headers"),
 	"use-http2": inFile("http2: false of a listener turns HTTP/2 off", "true"), "http2-max-field-size": needless(sizes), "http2-max-header-size": needless(sizes), "http2-max-requests": needless("weir limits no number of requests on a connection"),
-	"http2-max-concurrent-streams": inFile("http2 of a listener has the number of streams", "128"),
+	"http2-max-concurrent-streams": inFile("http2.max_streams of a listener has the number of streams", "100"),
 
 	// Connections to Services.
 	"retry-non-idempotent":           near("weir repeats no request that may have had an effect", "false"),

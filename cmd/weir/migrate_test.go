@@ -1,0 +1,63 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config/file"
+)
+
+// TestMigrate compares the output with the files in testdata/migrate, and loads each as a configuration.
+func TestMigrate(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/migrate/*.yaml")
+	if err != nil || len(inputs) < 3 {
+		t.Fatalf("found %d files, %v", len(inputs), err)
+	}
+	for _, input := range inputs {
+		out, complaint, status := weir("migrate", input)
+		if status != 0 || complaint != "" {
+			t.Errorf("%s: status %d, %s", input, status, complaint)
+		}
+		if _, err := file.Parse("weir.yaml", []byte(out), func(string) (string, bool) { return "", false }); err != nil {
+			t.Errorf("%s: the configuration does not load: %v", input, err)
+		}
+		golden := strings.TrimSuffix(input, ".yaml") + ".txt"
+		if *update {
+			if err := os.WriteFile(golden, []byte(out), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if want, err := os.ReadFile(golden); err != nil || string(want) != out {
+			t.Errorf("%s: %v; migrate prints\n%s", golden, err, out)
+		}
+	}
+}
+
+func TestMigrateChooses(t *testing.T) {
+	one, err := os.ReadFile("testdata/migrate/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile("testdata/migrate/balancer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := filepath.Join(t.TempDir(), "both.yaml")
+	if err := os.WriteFile(both, []byte(string(one)+"\n---\n"+string(other)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := func(args string, wantStatus int, wantOut, wantErr string) {
+		t.Helper()
+		out, complaint, status := weir(strings.Fields("migrate " + args)...)
+		if status != wantStatus || !strings.Contains(out, wantOut) || !strings.Contains(complaint, wantErr) {
+			t.Errorf("weir migrate %s: status %d, printed\n%s\n%s\nwant %d, %s, %s", args, status, out, complaint, wantStatus, wantOut, wantErr)
+		}
+	}
+	f(both, statusError, "", "several controllers of ingress-nginx; name one with --controller: ingress-nginx/ingress-nginx-controller, edge/edge")
+	f("--controller edge/edge "+both, 0, "in place of the DaemonSet edge/edge and the ConfigMap edge/settings", "")
+	f("--controller a/b "+both, statusError, "", "no such Deployment or DaemonSet")
+	f("", statusUsage, "", "no input")
+}

@@ -1,0 +1,324 @@
+package annotation
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// authURLs is the family of authentication by another server.
+var authURLs = union([]map[string]judge{
+	{
+		"auth-url":               {look: rateAuthURL("auth-url"), set: setAuthURL},
+		"auth-snippet":           looking(rateAuthURL("auth-snippet")),
+		"auth-proxy-set-headers": looking(rateAuthURL("auth-proxy-set-headers")),
+		"enable-global-auth":     unless("false", guard, refused),
+	},
+	ratedBy(rateAuthURL, "auth-method", "auth-signin", "auth-signin-redirect-param", "auth-response-headers", "auth-request-redirect",
+		"auth-cache-key", "auth-cache-duration", "auth-always-set-cookie"),
+	{"auth-keepalive": always(Exact, ""), "auth-keepalive-share-vars": always(Exact, ""), "auth-keepalive-requests": always(Exact, ""), "auth-keepalive-timeout": always(Exact, "")},
+})
+
+// ratedBy rates several annotations by one function.
+func ratedBy(rate func(name string) func(string, context) (Rating, string), names ...string) map[string]judge {
+	all := map[string]judge{}
+	for _, name := range names {
+		all[name] = looking(rate(name))
+	}
+	return all
+}
+
+// AuthURL is what auth-url and the annotations beside it ask for. Texts with variables are a
+// config.Template.
+type AuthURL struct {
+	URL    string // scheme://host:port; empty: no authentication
+	Path   string // and query, with variables
+	Host   string
+	Method string // empty: GET
+	// Headers are those of a good response that the Service gets.
+	Headers []string
+	SignIn  string // with variables; empty: none
+	// Redirect is the value of X-Auth-Request-Redirect, with variables.
+	Redirect      string
+	AlwaysCookies bool
+	CacheBy       string // with variables; empty: no cache
+	Cache         []CacheTime
+}
+
+// CacheTime is how long responses with one of the statuses are remembered; no status: all of them.
+type CacheTime struct {
+	Statuses []int
+	For      time.Duration
+}
+
+const closedFor = "weir answers 503 for an Ingress that has it"
+
+const (
+	authSnippet   = "weir does not read nginx configuration, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
+	badAuthURL    = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
+	hostVariable  = "the host of the URL has a variable, which weir does not support, so " + closedFor + "; write the host"
+	authURLText   = "the URL has %s, which weir does not know, so " + closedFor + "; take it out"
+	twoAuths      = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
+	noPathInURL   = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
+	badMethod     = "weir does not send this method, so " + closedFor + ", as ingress-nginx does for methods that it does not know; write GET"
+	badHeaders    = "the list has something other than names of HTTP headers, so " + closedFor + ", as ingress-nginx does; write names separated by commas"
+	badSignIn     = "ingress-nginx ignores the value, because it is no URL; clients get 401"
+	signInText    = "the URL has %s, which weir does not know, so clients get 401; take it out"
+	badParam      = "ingress-nginx ignores the value, and uses rd"
+	badRedirectTo = "ingress-nginx drops authentication for this value, so " + closedFor + "; write a URL without variables"
+	badCookie     = "ingress-nginx drops authentication for this value, so " + closedFor + "; write true or false"
+	badDuration   = "the value is no list of statuses and a time, so " + closedFor + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
+	badCacheKey   = "ingress-nginx ignores the value; weir asks the server for each request"
+	cacheText     = "the key has %s, which weir does not know, so weir asks the server for each request"
+	cacheHeaders  = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
+	authMap       = "weir does not read this ConfigMap yet, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
+)
+
+func rateAuthURL(name string) func(string, context) (Rating, string) {
+	return func(_ string, c context) (Rating, string) {
+		_, ratings := readAuthURL(c)
+		r := ratings[name]
+		if r.Rating == "" {
+			return Exact, ""
+		}
+		return r.Rating, r.why
+	}
+}
+
+func setAuthURL(_ string, c context, s *Settings) (Rating, string) {
+	a, ratings := readAuthURL(c)
+	for _, r := range ratings {
+		if r.Rating == guard {
+			a = AuthURL{}
+		}
+	}
+	s.AuthURL = a
+	if r, ok := ratings["auth-url"]; ok {
+		return r.Rating, r.why
+	}
+	return Exact, ""
+}
+
+// because is a rating and its reason.
+type because struct {
+	Rating
+	why string
+}
+
+// readAuthURL reads the family. It returns the ratings of annotations that are not exact.
+func readAuthURL(c context) (a AuthURL, ratings map[string]because) {
+	ratings = map[string]because{}
+	text := c.value("auth-url")
+	if text == "" {
+		return a, ratings // the others have no effect
+	}
+	note := func(name string, r Rating, why string, args ...any) {
+		ratings[name] = because{r, fmt.Sprintf(why, args...)}
+	}
+	if c.value("auth-type") != "" {
+		note("auth-url", guard, twoAuths)
+	}
+	a.readURL(c, text, note)
+	a.readMethodAndHeaders(c, note)
+	a.readSignIn(c, note)
+	a.readCache(c, note)
+	a.Redirect = "{uri}"
+	if to := c.value("auth-request-redirect"); to != "" {
+		if a.Redirect = literal(to); !isURLText(to, "") {
+			note("auth-request-redirect", guard, badRedirectTo)
+		}
+	}
+	if value := c.value("auth-always-set-cookie"); value != "" {
+		var err error
+		if a.AlwaysCookies, err = strconv.ParseBool(value); err != nil {
+			note("auth-always-set-cookie", guard, badCookie)
+		}
+	}
+	if c.value("auth-snippet") != "" {
+		note("auth-snippet", guard, authSnippet)
+	}
+	if c.value("auth-proxy-set-headers") != "" {
+		note("auth-proxy-set-headers", guard, authMap)
+	}
+	if c.loose {
+		note("auth-url", guard, looseList)
+	}
+	return a, ratings
+}
+
+type noter func(name string, r Rating, why string, args ...any)
+
+// urlChars are the characters that ingress-nginx accepts in URLs, besides letters and digits.
+const urlChars = "-._~/:,?&="
+
+// isURLText reports whether ingress-nginx accepts the text as a URL. more are further characters.
+func isURLText(text, more string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(urlChars+more, r))
+	})
+}
+
+func (a *AuthURL) readURL(c context, text string, note noter) {
+	u, err := url.Parse(text)
+	if err != nil || !isURLText(text, "$") || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Contains(u.Host, "..") {
+		note("auth-url", guard, badAuthURL)
+		return
+	}
+	if strings.Contains(u.Host, "$") {
+		note("auth-url", guard, hostVariable)
+		return
+	}
+	a.URL, a.Host = u.Scheme+"://"+u.Host, u.Hostname()
+	target := strings.TrimPrefix(text, text[:strings.Index(text, "://")+3]+u.Host)
+	known := c.constants()
+	for _, name := range []string{"args", "query_string"} { // nginx has none in its request to the server
+		known[name] = ""
+	}
+	if strings.Contains(target, "$arg_") {
+		note("auth-url", guard, authURLText, "a variable $arg_, which is empty in nginx")
+		return
+	}
+	if a.Path, err = nginxText(target, known); err != nil {
+		note("auth-url", guard, authURLText, err)
+		return
+	}
+	switch {
+	case target == "":
+		a.Path = "/"
+		note("auth-url", Near, noPathInURL)
+	case !strings.HasPrefix(target, "/"):
+		a.Path = "/" + a.Path
+	}
+}
+
+func (a *AuthURL) readMethodAndHeaders(c context, note noter) {
+	a.Method = c.value("auth-method")
+	if a.Method != "" && !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, a.Method) {
+		note("auth-method", guard, badMethod)
+	}
+	for _, name := range strings.Split(c.value("auth-response-headers"), ",") {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "":
+		case strings.Trim(name, variableChars+"-") != "":
+			note("auth-response-headers", guard, badHeaders)
+			return
+		default:
+			a.Headers = append(a.Headers, name)
+		}
+	}
+}
+
+// readSignIn reads the URL to which clients are redirected. ingress-nginx appends the URL of the
+// request, unless the parameter is there.
+func (a *AuthURL) readSignIn(c context, note noter) {
+	text, param := c.value("auth-signin"), c.value("auth-signin-redirect-param")
+	if !isURLText(param, "") {
+		note("auth-signin-redirect-param", Near, badParam)
+		param = ""
+	}
+	if param == "" {
+		param = "rd"
+	}
+	u, err := url.Parse(text)
+	if text == "" {
+		return
+	}
+	if err != nil || !isURLText(text, "$") {
+		note("auth-signin", Near, badSignIn)
+		return
+	}
+	const requested = "=$pass_access_scheme://$http_host$escaped_request_uri"
+	switch q := u.Query(); {
+	case len(q) == 0:
+		text += "?" + param + requested
+	case q.Get(param) == "":
+		text += "&" + param + requested
+	}
+	if a.SignIn, err = nginxText(text, c.constants()); err != nil {
+		note("auth-signin", No, signInText, err)
+		a.SignIn = ""
+	}
+}
+
+func (a *AuthURL) readCache(c context, note noter) {
+	rules, ok := cacheRules(c.value("auth-cache-duration"))
+	if !ok {
+		note("auth-cache-duration", guard, badDuration)
+	}
+	key := c.value("auth-cache-key")
+	switch {
+	case key == "":
+		return
+	case strings.Trim(key, variableChars+"-${}") != "":
+		note("auth-cache-key", Near, badCacheKey)
+		return
+	}
+	text, err := nginxText(key, c.constants())
+	if err != nil {
+		note("auth-cache-key", Near, cacheText, err)
+		return
+	}
+	a.CacheBy, a.Cache = text, rules
+	note("auth-cache-key", Near, cacheHeaders)
+}
+
+// cacheRules reads auth-cache-duration.
+func cacheRules(value string) (all []CacheTime, ok bool) {
+	for _, one := range strings.Split(value, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		r, ok := cacheRule(one)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, r)
+	}
+	if all == nil {
+		all = []CacheTime{{[]int{200, 202, 401}, 5 * time.Minute}}
+	}
+	return all, true
+}
+
+// cacheRule reads statuses and a time, such as 200 202 10m. Without statuses, nginx remembers
+// responses with 200, 301 and 302.
+func cacheRule(text string) (r CacheTime, ok bool) {
+	words := strings.Fields(text)
+	last := words[len(words)-1]
+	if r.For, ok = nginxTime(last); !ok {
+		return r, false
+	}
+	for _, word := range words[:len(words)-1] {
+		if word == "any" {
+			return CacheTime{nil, r.For}, true
+		}
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 100 || n > 599 {
+			return r, false
+		}
+		r.Statuses = append(r.Statuses, n)
+	}
+	if len(words) == 1 {
+		r.Statuses = []int{200, 301, 302}
+	}
+	return r, true
+}
+
+// timeUnits are the units of times of nginx. A month has 30 days, and a year 365.
+var timeUnits = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+	"d": 24 * time.Hour, "w": 7 * 24 * time.Hour, "M": 30 * 24 * time.Hour, "y": 365 * 24 * time.Hour}
+
+// nginxTime reads a number and a unit.
+func nginxTime(text string) (time.Duration, bool) {
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	unit, known := timeUnits[text[len(digits):]]
+	n, err := strconv.Atoi(digits)
+	if !known || err != nil || n > int(time.Duration(1<<62)/unit) {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}

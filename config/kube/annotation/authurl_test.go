@@ -1,0 +1,118 @@
+package annotation
+
+import (
+	"fmt"
+
+	"strings"
+	"testing"
+)
+
+func TestAuthURL(t *testing.T) {
+	const check = "http://auth.shop.svc/check"
+	f := func(want, why string, pairs ...string) {
+		t.Helper()
+		values := map[string]string{"auth-url": check}
+		for i := 0; i < len(pairs); i += 2 {
+			values[pairs[i]] = pairs[i+1]
+		}
+		i := ingressWith(values)
+		a := SettingsOf(i).AuthURL
+		closed, got := ratingsOf(i)
+		text := fmt.Sprintf("%+v", a)
+		if closed {
+			if a.URL != "" {
+				t.Errorf("%q is closed, and sets %s", pairs, text)
+			}
+			text = "closed"
+		}
+		if !strings.Contains(text, want) || !strings.Contains(got, why) || why == "" && got != "" {
+			t.Errorf("%q sets %s because of %q", pairs, text, got)
+		}
+	}
+	f("{URL:http://auth.shop.svc:8080 Path:/check Host:auth.shop.svc Method: Headers:[] SignIn: Redirect:{uri} AlwaysCookies:false CacheBy: Cache:[]}", "", "auth-url", "http://auth.shop.svc:8080/check")
+	f("URL:https://auth.test Path:/ Host:auth.test", "internal path", "auth-url", "https://auth.test")
+	f("Path:/check?a={uri}&h={host} ", "", "auth-url", check+"?a=$request_uri&h=$host")
+	f("Path:/?q= ", "", "auth-url", "http://auth.shop.svc?q=$args")
+	f("closed", "no URL", "auth-url", "auth.shop.svc/check")
+	f("closed", "no URL", "auth-url", "ftp://auth.shop.svc/check")
+	f("closed", "no URL", "auth-url", "http:///check")
+	f("closed", "no URL", "auth-url", "http://a..b/check")
+	f("closed", "no URL", "auth-url", "http://a/%2e")
+	f("closed", "the host of the URL has a variable", "auth-url", "http://$host/check")
+	f("closed", "the variable $uri", "auth-url", check+"$uri")
+	f("closed", "$arg_", "auth-url", check+"?a=$arg_b")
+	f("closed", "auth-type", "auth-type", "basic", "auth-secret", "x")
+	f("closed", "does not read nginx configuration", "auth-snippet", "proxy_set_header A b;")
+	f("closed", "ConfigMap", "auth-proxy-set-headers", "headers")
+	f("Method:POST", "", "auth-method", "POST")
+	f("closed", "method", "auth-method", "post")
+	f("closed", "method", "auth-method", "CONNECT")
+	f("Headers:[X-User Authorization x_y]", "", "auth-response-headers", "X-User, Authorization,, x_y")
+	f("closed", "names", "auth-response-headers", "X-User; X-Group")
+	f("SignIn:https://{host}/oauth2/start?rd={uri_encoded} ", "", "auth-signin", "https://$host/oauth2/start?rd=$escaped_request_uri")
+	f("SignIn:https://login.test/in?rd={scheme}://{authority}{uri_encoded} ", "", "auth-signin", "https://login.test/in")
+	f("SignIn:https://login.test/in?a=b&to={scheme}://{authority}{uri_encoded} ", "", "auth-signin", "https://login.test/in?a=b", "auth-signin-redirect-param", "to")
+	f("SignIn:https://login.test/in?rd={scheme}", "uses rd", "auth-signin", "https://login.test/in", "auth-signin-redirect-param", "a$b")
+	f("SignIn: ", "get 401", "auth-signin", "https://login.test/{in}")
+	f("SignIn: ", "the variable $server_name", "auth-signin", "https://$server_name/in")
+	f("Redirect:https://a.test/x ", "", "auth-request-redirect", "https://a.test/x")
+	f("closed", "without variables", "auth-request-redirect", "https://$host/")
+	f("AlwaysCookies:true", "", "auth-always-set-cookie", "True")
+	f("closed", "true or false", "auth-always-set-cookie", "yes")
+	f("CacheBy:{user}{header.authorization} Cache:[{Statuses:[200 202 401] For:5m0s}]", "does not remember", "auth-cache-key", "$remote_user$http_authorization")
+	f("CacheBy:a-{cookie.s} Cache:[{Statuses:[200 202] For:10m0s} {Statuses:[401] For:1s} {Statuses:[] For:5ms}]", "does not remember", "auth-cache-key", "a-${cookie_s}", "auth-cache-duration", "200 202 10m, 401 1s, any 5ms")
+	f("Cache:[{Statuses:[200 202 401] For:5m0s}]", "does not remember", "auth-cache-key", "x")
+	f("Cache:[{Statuses:[200 301 302] For:24h0m0s}]", "does not remember", "auth-cache-key", "x", "auth-cache-duration", "1d")
+	f("CacheBy: ", "ignores the value", "auth-cache-key", "$host/$uri")
+	f("CacheBy: ", "the variable $uri", "auth-cache-key", "$uri")
+	for _, bad := range []string{"200", "10m 200", "200 10", "200 10x", "abc 10m", "99 1m", "200 99999999999999999999y", "200 9999999999y"} {
+		f("closed", "no list of statuses", "auth-cache-duration", bad)
+	}
+	f("Method:", "", "auth-keepalive", "10", "auth-keepalive-share-vars", "true")
+}
+
+// Without auth-url, the annotations beside it have no effect.
+func TestNoAuthURL(t *testing.T) {
+	i := ingressWith(map[string]string{"auth-signin": "https://$server_name/", "auth-method": "x", "auth-always-set-cookie": "x", "auth-cache-duration": "x", "auth-proxy-set-headers": "x"})
+	if closed, why := ratingsOf(i); closed || why != "" || SettingsOf(i).AuthURL.URL != "" {
+		t.Errorf("it is closed: %v, because of %q, and sets %+v", closed, why, SettingsOf(i).AuthURL)
+	}
+}
+
+func init() {
+	add := func(name, words string, pairs ...string) {
+		values := map[string]string{"auth-url": "http://auth.shop.svc/check"}
+		for i := 0; i < len(pairs); i += 2 {
+			values[pairs[i]] = pairs[i+1]
+		}
+		others[words] = values
+		samples[name] = append(samples[name], sample{words, values[name], false})
+	}
+	add("auth-url", "http and https URLs, in their path and query with variables that weir knows")
+	add("auth-url", "URLs without a path", "auth-url", "http://auth.shop.svc")
+	add("auth-url", "a variable in the host", "auth-url", "http://$host/")
+	add("auth-url", "variables that weir does not know", "auth-url", "http://a.b/$uri")
+	add("auth-url", "no URL", "auth-url", "x")
+	add("auth-url", "with `auth-type`", "auth-type", "basic")
+	add("auth-url", "URLs, with other paths than `Prefix`, `Exact` or `/`")
+	add("auth-method", "`GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE`, `OPTIONS`", "auth-method", "GET")
+	add("auth-method", "other methods", "auth-method", "x")
+	add("auth-response-headers", "names of HTTP headers", "auth-response-headers", "a")
+	add("auth-response-headers", "other texts", "auth-response-headers", "a;b")
+	add("auth-signin", "URLs, with variables that weir knows", "auth-signin", "https://$host/in")
+	add("auth-signin", "URLs, with other variables", "auth-signin", "https://$server_name/in")
+	add("auth-signin", "texts that are no URLs", "auth-signin", "{")
+	add("auth-signin-redirect-param", "names of parameters", "auth-signin-redirect-param", "rd")
+	add("auth-signin-redirect-param", "other names", "auth-signin-redirect-param", "{")
+	add("auth-request-redirect", "URLs without variables", "auth-request-redirect", "/")
+	add("auth-request-redirect", "other URLs", "auth-request-redirect", "$host")
+	add("auth-cache-key", "keys with variables that weir knows", "auth-cache-key", "$http_authorization")
+	add("auth-cache-key", "keys with other variables", "auth-cache-key", "$uri")
+	add("auth-cache-key", "keys with characters that ingress-nginx does not accept", "auth-cache-key", "/")
+	add("auth-cache-duration", "lists of statuses and a time", "auth-cache-duration", "200 10m")
+	add("auth-cache-duration", "other lists", "auth-cache-duration", "200")
+	add("auth-always-set-cookie", "`true`, `false`", "auth-always-set-cookie", "true")
+	add("auth-always-set-cookie", "others than `true` and `false`", "auth-always-set-cookie", "x")
+	add("auth-snippet", "beside `auth-url`", "auth-snippet", "x")
+	add("auth-proxy-set-headers", "with `auth-url`", "auth-proxy-set-headers", "x")
+}

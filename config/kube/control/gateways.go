@@ -1,0 +1,295 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// GatewayObjects are the objects of the Gateway API that this replica knows.
+type GatewayObjects interface {
+	// GatewayObject returns an object as it is known now, and the version of the API in which the
+	// cluster serves it; nil: it does not exist.
+	GatewayObject(kind string, name config.ObjectName) (o metav1.Object, version string)
+	// EachGatewayObject calls f with each object that has a status.
+	EachGatewayObject(f func(kind string, o metav1.Object))
+}
+
+const (
+	// gatewayPace is the time between two statuses of the Gateway API.
+	gatewayPace = 2 * time.Millisecond
+	// conflictPause is the time after which weir looks at an object again that another has changed
+	// meanwhile, or whose newest state it has not seen.
+	conflictPause = 100 * time.Millisecond
+)
+
+// objectKey names an object of a kind.
+type objectKey struct {
+	kind string
+	config.ObjectName
+}
+
+// desired is what several Gateways say about one object.
+type desired struct {
+	class     *gateway.ClassStatus
+	gateway   *gateway.GatewayStatus
+	set       *gateway.SetStatus
+	parents   []owned[gateway.ParentStatus]
+	ancestors []owned[gateway.AncestorStatus]
+}
+
+// owned is a part of a Status.
+type owned[T any] struct {
+	by *gateway.Status
+	of *T
+}
+
+// gatewayStatuses are the wanted statuses of the Gateway API, and the work that is left.
+type gatewayStatuses struct {
+	controller string
+	known      map[*gateway.Status]bool
+	wanted     map[objectKey]*desired
+	todo       map[objectKey]bool
+	wrote      map[objectKey]string // the version of the object that weir has changed
+}
+
+// writeGateways writes the statuses of the Gateway API until ctx ends.
+func (c *Control) writeGateways(ctx context.Context) {
+	if c.opts.Gateways == nil {
+		return
+	}
+	g := gatewayStatuses{known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}}
+	var looked time.Time // at all objects
+	for again := time.Duration(0); pause(ctx, again, c.gatewayWork); {
+		again = lookAtStatuses
+		w, known := c.want()
+		if !known || w.Gateways == nil {
+			continue
+		}
+		g.take(w)
+		if time.Since(looked) >= lookAtStatuses {
+			looked = time.Now()
+			c.opts.Gateways.EachGatewayObject(func(kind string, o metav1.Object) { g.todo[objectKey{kind, gateway.NameOf(o)}] = true })
+		}
+		switch err := c.workOff(ctx, &g); {
+		case err != nil:
+			again = retryStatuses
+		case len(g.todo) > 0:
+			again = conflictPause
+		}
+	}
+}
+
+// take takes over what is wanted, and notes the objects that this concerns.
+func (g *gatewayStatuses) take(w Wanted) {
+	g.controller = w.Controller
+	now := make(map[*gateway.Status]bool, len(w.Gateways))
+	for _, s := range w.Gateways {
+		now[s] = true
+	}
+	for s := range g.known {
+		if !now[s] {
+			g.remove(s)
+		}
+	}
+	for _, s := range w.Gateways {
+		if !g.known[s] {
+			g.add(s)
+		}
+	}
+	g.known = now
+}
+
+// of returns what is wanted of an object, which is looked at soon.
+func (g *gatewayStatuses) of(k *gateway.Key) *desired {
+	key := objectKey{k.Kind, k.ObjectName}
+	g.todo[key] = true
+	d := g.wanted[key]
+	if d == nil {
+		d = &desired{}
+		g.wanted[key] = d
+	}
+	return d
+}
+
+func (g *gatewayStatuses) add(s *gateway.Status) {
+	for i := range s.Classes {
+		g.of(&s.Classes[i].Key).class = &s.Classes[i]
+	}
+	for i := range s.Gateways {
+		g.of(&s.Gateways[i].Key).gateway = &s.Gateways[i]
+	}
+	for i := range s.Sets {
+		g.of(&s.Sets[i].Key).set = &s.Sets[i]
+	}
+	for i := range s.Parents {
+		d := g.of(&s.Parents[i].Key)
+		d.parents = append(d.parents, owned[gateway.ParentStatus]{s, &s.Parents[i]})
+	}
+	for i := range s.Ancestors {
+		d := g.of(&s.Ancestors[i].Key)
+		d.ancestors = append(d.ancestors, owned[gateway.AncestorStatus]{s, &s.Ancestors[i]})
+	}
+}
+
+func (g *gatewayStatuses) remove(s *gateway.Status) {
+	for i := range s.Classes {
+		if d := g.of(&s.Classes[i].Key); d.class == &s.Classes[i] {
+			d.class = nil
+		}
+	}
+	for i := range s.Gateways {
+		if d := g.of(&s.Gateways[i].Key); d.gateway == &s.Gateways[i] {
+			d.gateway = nil
+		}
+	}
+	for i := range s.Sets {
+		if d := g.of(&s.Sets[i].Key); d.set == &s.Sets[i] {
+			d.set = nil
+		}
+	}
+	for i := range s.Parents {
+		d := g.of(&s.Parents[i].Key)
+		d.parents = slices.DeleteFunc(d.parents, func(o owned[gateway.ParentStatus]) bool { return o.by == s })
+	}
+	for i := range s.Ancestors {
+		d := g.of(&s.Ancestors[i].Key)
+		d.ancestors = slices.DeleteFunc(d.ancestors, func(o owned[gateway.AncestorStatus]) bool { return o.by == s })
+	}
+}
+
+// workOff writes the statuses that differ from the wanted ones. What stays in todo has to be
+// looked at again. It ends early when something else is wanted.
+func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
+	// Gateways come first, because their routes are worth nothing without them.
+	keys := make([]objectKey, 0, len(g.todo))
+	for k := range g.todo {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b objectKey) int {
+		return strings.Compare(string(rank(a.kind))+a.String(), string(rank(b.kind))+b.String())
+	})
+	for _, k := range keys {
+		o, version := c.opts.Gateways.GatewayObject(k.kind, k.ObjectName)
+		if o == nil {
+			delete(g.todo, k)
+			delete(g.wanted, k)
+			delete(g.wrote, k)
+			continue
+		}
+		if g.wrote[k] == o.GetResourceVersion() {
+			continue // the change of weir is not known yet
+		}
+		status, differs := g.statusOf(k, o)
+		if !differs || !c.mayTry("statuses of "+k.kind, k.Namespace) {
+			delete(g.todo, k)
+			continue
+		}
+		err := c.writeGatewayStatus(ctx, k, o, version, status)
+		switch {
+		case apierrors.IsConflict(err): // the newer object comes soon
+		case api.IsAway(err):
+			return err
+		case err == nil:
+			g.wrote[k] = o.GetResourceVersion()
+		default:
+			delete(g.todo, k)
+		}
+		if !pause(ctx, gatewayPace, nil) || len(c.gatewayWork) > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// rank orders kinds.
+func rank(kind string) byte {
+	switch kind {
+	case gateway.KindClass:
+		return '0'
+	case gateway.KindGateway:
+		return '1'
+	case gateway.KindListenerSet:
+		return '2'
+	}
+	return '3'
+}
+
+// statusOf returns the fields of the status that an object must have. differs is false if it has
+// them.
+func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[string]any, differs bool) {
+	d := g.wanted[k]
+	if d == nil {
+		d = &desired{}
+	}
+	switch o := o.(type) {
+	case *gatewayv1.GatewayClass:
+		if d.class == nil || d.class.UID != o.UID {
+			return nil, false
+		}
+		return classFields(&o.Status, &d.class.GatewayClassStatus)
+	case *gatewayv1.Gateway:
+		if d.gateway == nil || d.gateway.UID != o.UID {
+			return nil, false
+		}
+		return gatewayFields(&o.Status, &d.gateway.GatewayStatus)
+	case *gatewayv1.ListenerSet:
+		if d.set == nil || d.set.UID != o.UID {
+			return nil, false
+		}
+		return setFields(&o.Status, &d.set.ListenerSetStatus)
+	case *gatewayv1.HTTPRoute:
+		return g.parentFields(d, o.UID, o.Status.Parents)
+	case *gatewayv1.GRPCRoute:
+		return g.parentFields(d, o.UID, o.Status.Parents)
+	case *gatewayv1.TLSRoute:
+		return g.parentFields(d, o.UID, o.Status.Parents)
+	case *gatewayv1.TCPRoute:
+		return g.parentFields(d, o.UID, o.Status.Parents)
+	case *gatewayv1.BackendTLSPolicy:
+		return g.ancestorFields(d, o)
+	}
+	return nil, false
+}
+
+// resources are the resources of the kinds.
+var resources = map[string]string{
+	gateway.KindClass: "gatewayclasses", gateway.KindGateway: "gateways", gateway.KindListenerSet: "listenersets",
+	gateway.KindHTTPRoute: "httproutes", gateway.KindGRPCRoute: "grpcroutes", gateway.KindTLSRoute: "tlsroutes", gateway.KindTCPRoute: "tcproutes",
+	gateway.KindPolicy: "backendtlspolicies",
+}
+
+// writeGatewayStatus replaces fields of the status of an object, if nobody has changed the object.
+func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.Object, version string, status map[string]any) error {
+	limited, cancel := whole(ctx)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}, "status": status})
+	if err != nil {
+		return err
+	}
+	resource := resources[k.kind]
+	err = c.opts.Client.Gateway(version).Patch(types.MergePatchType).NamespaceIfScoped(k.Namespace, k.Namespace != "").Resource(resource).Name(k.Name).
+		SubResource("status").Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return err
+	}
+	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
+	if err != nil {
+		err = api.Failure("patch", resource+"/status "+k.Name, k.Namespace, err)
+	}
+	what := "statuses of " + k.kind
+	c.outcome("write "+what, k.Namespace, err)
+	c.deny(what, k.Namespace, err)
+	return err
+}

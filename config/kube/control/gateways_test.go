@@ -1,0 +1,208 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/api/fake"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// knownObjects are the objects of a fake cluster, as informers would have them.
+type knownObjects struct {
+	t       *testing.T
+	cluster *fake.API
+}
+
+func (k knownObjects) GatewayObject(kind string, name config.ObjectName) (metav1.Object, string) {
+	for key, o := range k.cluster.Objects(resources[kind]) {
+		if key == name.Namespace+"/"+name.Name {
+			return objectOf(k.t, kind, o), "v1"
+		}
+	}
+	return nil, ""
+}
+
+func (k knownObjects) EachGatewayObject(f func(string, metav1.Object)) {
+	for kind, resource := range resources {
+		for _, o := range k.cluster.Objects(resource) {
+			f(kind, objectOf(k.t, kind, o))
+		}
+	}
+}
+
+func objectOf(t *testing.T, kind string, o fake.Object) metav1.Object {
+	all := map[string]metav1.Object{gateway.KindClass: &gatewayv1.GatewayClass{}, gateway.KindGateway: &gatewayv1.Gateway{}, gateway.KindListenerSet: &gatewayv1.ListenerSet{},
+		gateway.KindHTTPRoute: &gatewayv1.HTTPRoute{}, gateway.KindGRPCRoute: &gatewayv1.GRPCRoute{}, gateway.KindTLSRoute: &gatewayv1.TLSRoute{},
+		gateway.KindTCPRoute: &gatewayv1.TCPRoute{}, gateway.KindPolicy: &gatewayv1.BackendTLSPolicy{}}
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(text, all[kind])
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return all[kind]
+}
+
+func gatewayReplica(t *testing.T, cluster *fake.API, holder string) *replica {
+	t.Helper()
+	client, err := api.Connect(cluster.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{t: t}
+	r.Control = New(Options{Client: client, Lease: lease, Holder: holder, Ingresses: func() []*networkingv1.Ingress { return nil },
+		Gateways: knownObjects{t, cluster}, Metrics: NewMetrics(prometheus.NewRegistry()),
+		Trouble: func(what string, err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.trouble = append(r.trouble, fmt.Sprintf("%s: %v", what, err))
+		}})
+	t.Cleanup(r.leave)
+	return r
+}
+
+func conditionOf(kind string, status metav1.ConditionStatus, generation int64) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: "Because", Message: "It is so.", ObservedGeneration: generation}
+}
+
+// parents returns the parents in the status of a route: the controller, the section, and the
+// generation of each condition.
+func parents(t *testing.T, cluster *fake.API, name string) string {
+	var all []string
+	for _, p := range objectOf(t, gateway.KindHTTPRoute, cluster.Objects("httproutes")["shop/"+name]).(*gatewayv1.HTTPRoute).Status.Parents {
+		section := ""
+		if p.ParentRef.SectionName != nil {
+			section = "#" + string(*p.ParentRef.SectionName)
+		}
+		var conditions []string
+		for _, c := range p.Conditions {
+			conditions = append(conditions, fmt.Sprintf("%s=%s@%d", c.Type, c.Status, c.ObservedGeneration))
+		}
+		all = append(all, fmt.Sprintf("%s %s%s %s", p.ControllerName, p.ParentRef.Name, section, strings.Join(conditions, " ")))
+	}
+	return strings.Join(all, "; ")
+}
+
+// Each Gateway has its entry in the status of a route. Entries and conditions of others stay.
+func TestGatewayStatuses(t *testing.T) {
+	cluster := fake.New(t)
+	theirs := gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "theirs"}, ControllerName: "else.example/c", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	route := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{theirs}}}}
+	cluster.Change("shop", "httproutes", "app", route)
+	old := theirs
+	old.ControllerName, old.ParentRef.Name = "weir.example/c", "gone"
+	cluster.Change("shop", "httproutes", "left", &gatewayv1.HTTPRoute{Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{theirs, old}}}})
+	cluster.Change("", "gatewayclasses", "weir", &gatewayv1.GatewayClass{Status: gatewayv1.GatewayClassStatus{Conditions: []metav1.Condition{conditionOf("Theirs", "True", 1)}}})
+	uid := func(resource, key string) types.UID {
+		return types.UID(cluster.Objects(resource)[key]["metadata"].(map[string]any)["uid"].(string))
+	}
+	appKey := gateway.Key{Kind: gateway.KindHTTPRoute, ObjectName: config.ObjectName{Namespace: "shop", Name: "app"}, UID: uid("httproutes", "shop/app")}
+	parent := func(name string, index int, generation int64) *gateway.Status {
+		return &gateway.Status{Parents: []gateway.ParentStatus{{Key: appKey, Index: index, RouteParentStatus: gatewayv1.RouteParentStatus{
+			ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}, ControllerName: "weir.example/c", Conditions: []metav1.Condition{conditionOf("Accepted", "True", generation)}}}}}
+	}
+	class := &gateway.Status{Classes: []gateway.ClassStatus{{Key: gateway.Key{Kind: gateway.KindClass, ObjectName: config.ObjectName{Name: "weir"}, UID: uid("gatewayclasses", "/weir")},
+		GatewayClassStatus: gatewayv1.GatewayClassStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}, SupportedFeatures: []gatewayv1.SupportedFeature{{Name: "Gateway"}}}}}}
+
+	r := gatewayReplica(t, cluster, "a")
+	a, b := parent("a", 1, 2), parent("b", 0, 2)
+	want := func(text string) {
+		t.Helper()
+		until(t, text, func() bool { return parents(t, cluster, "app") == text })
+	}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class, a, b}})
+	want("else.example/c theirs Accepted=True@1; weir.example/c b Accepted=True@2; weir.example/c a Accepted=True@2")
+	until(t, "the entry of a Gateway that is gone is removed", func() bool { return parents(t, cluster, "left") == "else.example/c theirs Accepted=True@1" })
+	until(t, "the class has its status", func() bool {
+		c := objectOf(t, gateway.KindClass, cluster.Objects("gatewayclasses")["/weir"]).(*gatewayv1.GatewayClass)
+		return len(c.Status.Conditions) == 2 && c.Status.Conditions[0].Type == "Theirs" && len(c.Status.SupportedFeatures) == 1
+	})
+	writes := cluster.Asked("patch", "httproutes/status")
+	at := objectOf(t, gateway.KindHTTPRoute, cluster.Objects("httproutes")["shop/app"]).(*gatewayv1.HTTPRoute).Status.Parents[1].Conditions[0].LastTransitionTime
+
+	a2 := parent("a", 1, 3)
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class, a2}})
+	want("else.example/c theirs Accepted=True@1; weir.example/c a Accepted=True@3")
+	if now := objectOf(t, gateway.KindHTTPRoute, cluster.Objects("httproutes")["shop/app"]).(*gatewayv1.HTTPRoute).Status.Parents[1].Conditions[0].LastTransitionTime; now.Before(&at) {
+		t.Errorf("the time of the transition went back from %v to %v", at, now)
+	}
+	if got := cluster.Asked("patch", "httproutes/status"); got != writes+1 {
+		t.Errorf("one change made %d writes", got-writes)
+	}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class, a2}})
+	r.Want(Wanted{Controller: "weir.example/c"})
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class}})
+	want("else.example/c theirs Accepted=True@1")
+}
+
+// A write that meets a newer object is repeated, and a missing right is reported once.
+func TestGatewayStatusMeetsOthers(t *testing.T) {
+	cluster := fake.New(t)
+	cluster.Change("shop", "gateways", "edge", &gatewayv1.Gateway{})
+	key := gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: "shop", Name: "edge"}, UID: types.UID(cluster.Objects("gateways")["shop/edge"]["metadata"].(map[string]any)["uid"].(string))}
+	kind := gatewayv1.IPAddressType
+	status := &gateway.Status{Gateways: []gateway.GatewayStatus{{Key: key, GatewayStatus: gatewayv1.GatewayStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)},
+		Addresses: []gatewayv1.GatewayStatusAddress{{Type: &kind, Value: "192.0.2.1"}},
+		Listeners: []gatewayv1.ListenerStatus{{Name: "web", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}}}}}
+	refusals := []int{409, 403}
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Resource != "gateways/status" || len(refusals) == 0 {
+			return 0
+		}
+		code := refusals[0]
+		refusals = refusals[1:]
+		return code
+	})
+	r := gatewayReplica(t, cluster, "a")
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+	until(t, "the missing right is reported", func() bool { return len(r.troubles()) == 1 })
+	if got := r.troubles()[0]; !strings.Contains(got, "write statuses of Gateway") || !strings.Contains(got, `the verb "patch" on "gateways/status"`) {
+		t.Error(got)
+	}
+	r.mu.Lock()
+	clear(r.denied)
+	r.mu.Unlock()
+	other := *status
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{&other}})
+	read := func() *gatewayv1.Gateway {
+		return objectOf(t, gateway.KindGateway, cluster.Objects("gateways")["shop/edge"]).(*gatewayv1.Gateway)
+	}
+	until(t, "the status is written", func() bool { return len(read().Status.Addresses) == 1 })
+
+	without := gateway.Status{Gateways: []gateway.GatewayStatus{{Key: key, GatewayStatus: gatewayv1.GatewayStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "False", 1)}}}}}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{&without}})
+	until(t, "addresses and listeners that are gone are removed", func() bool {
+		g := read()
+		return len(g.Status.Addresses)+len(g.Status.Listeners) == 0 && g.Status.Conditions[0].Status == "False"
+	})
+}
+
+// A condition of others stays, one of a newer generation too, and one whose status does not change
+// keeps its time.
+func TestMergedConditions(t *testing.T) {
+	long := metav1.NewTime(time.Now().Add(-time.Hour))
+	at := func(c metav1.Condition) metav1.Condition { c.LastTransitionTime = long; return c }
+	now := []metav1.Condition{at(conditionOf("Theirs", "True", 1)), at(conditionOf("A", "True", 1)), at(conditionOf("B", "True", 1)), at(conditionOf("C", "True", 9)), at(conditionOf("Own", "True", 1))}
+	got := merged(now, []metav1.Condition{conditionOf("A", "True", 2), conditionOf("B", "False", 2), conditionOf("C", "False", 2), conditionOf("D", "True", 2)}, "Own")
+	var told []string
+	for _, c := range got {
+		told = append(told, fmt.Sprintf("%s=%s@%d old:%t", c.Type, c.Status, c.ObservedGeneration, c.LastTransitionTime.Equal(&long)))
+	}
+	if want := []string{"Theirs=True@1 old:true", "A=True@2 old:true", "B=False@2 old:false", "C=True@9 old:true", "D=True@2 old:false"}; !slices.Equal(told, want) {
+		t.Errorf("got %v, want %v", told, want)
+	}
+}

@@ -1,0 +1,327 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Installation is an ingress-nginx that weir replaces.
+type Installation struct {
+	Flags     map[string]string // of the controller
+	ConfigMap config.ObjectName // empty: none
+	Data      map[string]string // of the ConfigMap
+	Classes   []string          // the IngressClasses of the controller
+}
+
+// File returns the configuration of weir that replaces the flags of the controller and its ConfigMap, as YAML, and
+// what its reader has to change in it before use. weir reads what is left of the ConfigMap itself.
+func (in *Installation) File() (text string, changes []string) {
+	w := &writer{in: in}
+	w.listeners()
+	w.proxyProtocol()
+	w.certificates()
+	w.policies()
+	w.kubernetes()
+	w.drain()
+	w.logs()
+	return w.text.String(), w.changes
+}
+
+// written are the keys and flags that File takes over.
+var written = []string{"use-http2", "http2-max-concurrent-streams", "client-header-timeout", "client-body-timeout", "keep-alive", "proxy-protocol-header-timeout", "ssl-protocols", "ssl-ciphers",
+	"worker-shutdown-timeout", "error-log-level", "disable-access-log", "disable-http-access-log", "log-format-upstream"}
+
+// InFile reports whether File takes over a key or flag.
+func InFile(name string) bool { return slices.Contains(written, name) }
+
+// writer writes a configuration, line by line.
+type writer struct {
+	in      *Installation
+	text    strings.Builder
+	changes []string
+}
+
+// line writes a line, and after it the key or flag from which it comes.
+func (w *writer) line(indent int, text, from string) {
+	if from != "" {
+		from = " # " + from
+	}
+	fmt.Fprintf(&w.text, "%s%s\n", strings.Repeat("  ", indent), OneLine(text+from))
+}
+
+// OneLine returns the text without control characters: a value of an object adds no line.
+func OneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// plain returns a value that needs no quotes in YAML, or one with quotes.
+func plain(value string) string {
+	value = OneLine(value)
+	if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./-_=") == "" && value != "" {
+		return value
+	}
+	return strconv.Quote(value)
+}
+
+// plainList is a YAML list of the values in a text that are separated by commas.
+func plainList(text string) string {
+	var all []string
+	for _, one := range strings.Split(text, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, plain(one))
+		}
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// is reports whether a key of the ConfigMap is true.
+func (w *writer) is(key string) bool {
+	is, err := strconv.ParseBool(strings.TrimSpace(w.in.Data[key]))
+	return err == nil && is
+}
+
+// change asks the reader to change something.
+func (w *writer) change(text string) {
+	if !slices.Contains(w.changes, text) {
+		w.changes = append(w.changes, text)
+	}
+}
+
+// nobody is a network of which no packet comes: it stands for networks that only the reader knows.
+const nobody = "192.0.2.0/24"
+
+// trusted are the networks whose senders count, as a YAML list, and where they come from.
+func (w *writer) trusted() (list, from string) {
+	var networks []string
+	for _, text := range strings.Split(w.in.Data["proxy-real-ip-cidr"], ",") {
+		if n, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && n.Bits() == 0 {
+			w.change("check the networks of proxy-real-ip-cidr: it also has " + n.String() + ", which trusts everybody, and which is left out")
+		} else if err == nil {
+			networks = append(networks, n.Masked().String())
+		} else if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			networks = append(networks, netip.PrefixFrom(a, a.BitLen()).String())
+		}
+	}
+	if len(networks) == 0 {
+		w.changes = slices.DeleteFunc(w.changes, func(c string) bool { return strings.HasPrefix(c, "check the networks") })
+		w.change("replace " + nobody + " by the networks of your load balancer: ingress-nginx trusts everybody (proxy-real-ip-cidr is 0.0.0.0/0), and weir does not")
+		return "[" + nobody + "]", "CHANGE this"
+	}
+	return "[" + strings.Join(networks, ", ") + "]", "proxy-real-ip-cidr"
+}
+
+func (w *writer) listeners() {
+	w.line(0, "listeners:", "")
+	w.listener("web", "http", cmp.Or(w.in.Flags["http-port"], "80"))
+	w.listener("websecure", "tls", cmp.Or(w.in.Flags["https-port"], "443"))
+}
+
+func (w *writer) listener(name, protocol, port string) {
+	w.line(1, name+":", "")
+	w.line(2, fmt.Sprintf("address: %q", ":"+port), "")
+	w.line(2, "protocol: "+protocol, "")
+	if w.is("use-proxy-protocol") {
+		w.line(2, "proxy_protocol: lb", "use-proxy-protocol")
+	}
+	if w.is("use-forwarded-headers") || w.is("enable-real-ip") {
+		list, from := w.trusted()
+		w.line(2, "trust_forwarded: "+list, from)
+		if w.is("use-forwarded-headers") {
+			w.line(2, "trust: [for, proto, host, port]", "use-forwarded-headers")
+		} else {
+			w.line(2, "trust: [for]", "enable-real-ip")
+		}
+	}
+	if protocol == "tls" {
+		if given, ok := w.in.Data["use-http2"]; ok && off(given) {
+			w.line(2, "http2: false", "use-http2")
+		} else if n, ok := w.number("http2-max-concurrent-streams", 1, 1000); ok {
+			w.line(2, fmt.Sprintf("http2: {max_streams: %d}", n), "http2-max-concurrent-streams")
+		}
+	}
+	w.timeouts()
+}
+
+func (w *writer) timeouts() {
+	var all []string
+	for _, one := range []struct {
+		key, weirs string
+		most       int
+	}{{"client-header-timeout", "request_head", 600}, {"client-body-timeout", "body_idle", 86400}, {"keep-alive", "keep_alive", 86400}} {
+		if n, ok := w.number(one.key, 1, one.most); ok {
+			all = append(all, fmt.Sprintf("%s: %ds", one.weirs, n))
+		}
+	}
+	if len(all) > 0 {
+		w.line(2, "timeouts: {"+strings.Join(all, ", ")+"}", "client-header-timeout, client-body-timeout, keep-alive")
+	}
+}
+
+// number reads a key with a number of the ConfigMap.
+func (w *writer) number(key string, least, most int) (int, bool) {
+	n, err := strconv.Atoi(strings.TrimSpace(w.in.Data[key]))
+	return max(least, min(n, most)), err == nil && n > 0
+}
+
+func (w *writer) proxyProtocol() {
+	if !w.is("use-proxy-protocol") {
+		return
+	}
+	list, from := w.trusted()
+	w.line(0, "proxy_protocol:", "")
+	w.line(1, "lb:", "")
+	if d, err := time.ParseDuration(w.in.Data["proxy-protocol-header-timeout"]); err == nil && d >= time.Second {
+		w.line(2, fmt.Sprintf("header_timeout: %s", d), "proxy-protocol-header-timeout")
+	}
+	w.line(2, "rules:", "all other peers are closed")
+	w.line(3, "- {from: "+list+", header: require}", from)
+}
+
+// certificates writes a certificate only if there is no Secret: a listener with TLS needs one.
+func (w *writer) certificates() {
+	if _, err := config.ParseObjectName(w.in.Flags["default-ssl-certificate"]); err == nil {
+		return
+	}
+	w.line(0, "certificates:", "")
+	w.line(1, "- self_signed: {hosts: [weir.invalid]}", "for no host of an Ingress; weir refuses handshakes for hosts without a certificate")
+}
+
+// versions are the TLS versions of nginx, from the oldest to the newest.
+var versions = []struct{ nginx, weir string }{{"TLSv1", "1.0"}, {"TLSv1.1", "1.1"}, {"TLSv1.2", "1.2"}, {"TLSv1.3", "1.3"}}
+
+// suites are the names of OpenSSL of the cipher suites that weir has.
+var suites = map[string]string{
+	"ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	"ECDHE-ECDSA-AES256-GCM-SHA384": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+	"ECDHE-ECDSA-CHACHA20-POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	"ECDHE-ECDSA-AES128-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+	"ECDHE-ECDSA-AES128-SHA": "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA": "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+	"ECDHE-ECDSA-AES256-SHA": "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-RSA-AES256-SHA": "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+	"AES128-GCM-SHA256": "TLS_RSA_WITH_AES_128_GCM_SHA256", "AES256-GCM-SHA384": "TLS_RSA_WITH_AES_256_GCM_SHA384", "AES128-SHA256": "TLS_RSA_WITH_AES_128_CBC_SHA256",
+	"AES128-SHA": "TLS_RSA_WITH_AES_128_CBC_SHA", "AES256-SHA": "TLS_RSA_WITH_AES_256_CBC_SHA", "DES-CBC3-SHA": "TLS_RSA_WITH_3DES_EDE_CBC_SHA", "ECDHE-RSA-DES-CBC3-SHA": "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+}
+
+func (w *writer) policies() {
+	var lines []string
+	if words := strings.Fields(w.in.Data["ssl-protocols"]); len(words) > 0 {
+		var has []string
+		for _, v := range versions {
+			if slices.Contains(words, v.nginx) {
+				has = append(has, v.weir)
+			}
+		}
+		if len(has) > 0 {
+			lines = append(lines, fmt.Sprintf("min_version: %q # ssl-protocols", has[0]), fmt.Sprintf("max_version: %q # ssl-protocols", has[len(has)-1]))
+		}
+	}
+	var known, unknown []string
+	for _, name := range strings.FieldsFunc(w.in.Data["ssl-ciphers"], func(r rune) bool { return r == ':' || r == ',' || r == ' ' }) {
+		switch iana := suites[name]; {
+		case iana != "" && !slices.Contains(known, iana):
+			known = append(known, iana)
+		case iana == "" && !strings.HasPrefix(name, "TLS_"): // those of TLS 1.3 need no name
+			unknown = append(unknown, name)
+		}
+	}
+	if len(known) > 0 {
+		lines = append(lines, "cipher_suites: ["+strings.Join(known, ", ")+"] # ssl-ciphers")
+	}
+	if len(unknown) > 0 {
+		w.change("weir has no suites for these words of ssl-ciphers: " + strings.Join(unknown, ", ") + "; check whether a client needs them")
+	}
+	if len(lines) == 0 {
+		return
+	}
+	w.line(0, "tls_policies:", "")
+	w.line(1, "default:", "")
+	for _, l := range lines {
+		w.line(2, l, "")
+	}
+}
+
+func (w *writer) kubernetes() {
+	flags := w.in.Flags
+	w.line(0, "kubernetes:", "")
+	switch class := cmp.Or(flags["ingress-class"], "nginx"); {
+	case len(w.in.Classes) == 1:
+		w.line(1, "class: "+plain(w.in.Classes[0]), "")
+	case len(w.in.Classes) == 0:
+		w.line(1, "class: "+plain(class), "--ingress-class")
+	}
+	w.line(1, "controller: "+plain(cmp.Or(flags["controller-class"], "k8s.io/ingress-nginx")), "--controller-class")
+	if names := flags["watch-namespace"]; names != "" {
+		w.line(1, "namespaces: "+plainList(names), "--watch-namespace")
+	} else if labels := flags["watch-namespace-selector"]; labels != "" {
+		if strings.ContainsAny(labels, "!()") || !strings.Contains(labels, "=") {
+			w.change("write the labels of --watch-namespace-selector (" + labels + ") as namespace_labels: [label=value]")
+		} else {
+			w.line(1, "namespace_labels: "+plainList(strings.ReplaceAll(labels, "==", "=")), "--watch-namespace-selector")
+		}
+	}
+	if n, err := config.ParseObjectName(flags["default-ssl-certificate"]); err == nil {
+		w.line(1, "default_certificate: "+n.String(), "--default-ssl-certificate")
+	}
+	if w.in.ConfigMap != (config.ObjectName{}) {
+		w.line(1, "ingress_nginx: {config_map: "+w.in.ConfigMap.String()+"}", "weir applies what is left in the ConfigMap")
+	}
+	if n, err := config.ParseObjectName(flags["tcp-services-configmap"]); err == nil {
+		w.line(1, "tcp: {config_map: "+n.String()+"}", "--tcp-services-configmap")
+	}
+	w.line(1, "publish: none", "until weir has the traffic; then "+w.publish())
+}
+
+// publish is the key for the addresses that the controller publishes.
+func (w *writer) publish() string {
+	flags := w.in.Flags
+	switch {
+	case flags["publish-service"] != "":
+		return "{service: NAMESPACE/NAME} of weir's own Service, in place of --publish-service"
+	case flags["publish-status-address"] != "":
+		return "{addresses: " + plainList(flags["publish-status-address"]) + "}"
+	case flags["report-node-internal-ip-address"] == "true":
+		return "{nodes: internal}"
+	}
+	return "{nodes: external}"
+}
+
+func (w *writer) drain() {
+	var all []string
+	if n, err := strconv.Atoi(w.in.Flags["shutdown-grace-period"]); err == nil && n > 0 {
+		all = append(all, fmt.Sprintf("lame_duck: %ds", min(n, 3600)))
+	}
+	if d, err := time.ParseDuration(w.in.Data["worker-shutdown-timeout"]); err == nil && d >= time.Second {
+		all = append(all, "timeout: "+min(d, 24*time.Hour).String())
+	}
+	if len(all) > 0 {
+		w.line(0, "drain: {"+strings.Join(all, ", ")+"}", "--shutdown-grace-period, worker-shutdown-timeout")
+	}
+}
+
+// levels are the levels of weir's log by those of nginx.
+var levels = map[string]string{"debug": "debug", "info": "info", "notice": "info", "warn": "warn", "error": "error", "crit": "error", "alert": "error", "emerg": "error"}
+
+func (w *writer) logs() {
+	if level := levels[w.in.Data["error-log-level"]]; level != "" {
+		w.line(0, "log: {level: "+level+"}", "error-log-level")
+	}
+	if w.is("disable-access-log") || w.is("disable-http-access-log") {
+		return
+	}
+	if w.in.Data["log-format-upstream"] != "" {
+		w.change("access_log has ingress-nginx's default format; write the format of log-format-upstream as a template, or use json")
+	}
+	w.line(0, "access_log: {format: ingress-nginx}", "")
+}

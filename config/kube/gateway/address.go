@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"cmp"
+	"net/netip"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Assigned is the addresses of a Gateway.
+type Assigned struct {
+	Addresses []netip.Addr
+	// Rejected is why the Gateway is not accepted: it asks for a type of address that weir does
+	// not support. nil: it does not.
+	Rejected *Problem
+	// Missing is why the Gateway is not programmed: it has no address, or not all of those that
+	// it asks for. nil: it has all.
+	Missing *Problem
+}
+
+// Equal reports whether both are the same.
+func (a *Assigned) Equal(b *Assigned) bool {
+	if len(a.Addresses) != len(b.Addresses) {
+		return false
+	}
+	for i := range a.Addresses {
+		if a.Addresses[i] != b.Addresses[i] {
+			return false
+		}
+	}
+	return equalProblem(a.Rejected, b.Rejected) && equalProblem(a.Missing, b.Missing)
+}
+
+func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// FromPool gives each Gateway addresses of its own from a pool: those that it asks for, or else one
+// that it had according to its status, or else any that is free. Where two want one address, the
+// older Gateway gets it. So all replicas agree, addresses stay, and no Gateway can ask for the
+// address of an older one.
+func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix) map[config.ObjectName]*Assigned {
+	p := &poolState{pool: pool, taken: map[netip.Addr]*gatewayv1.Gateway{}}
+	all := make(map[config.ObjectName]*Assigned, len(gateways))
+	for _, g := range gateways {
+		a := &Assigned{}
+		all[NameOf(g)] = a
+		if p.static(g, a); asksForAny(g) && a.Rejected == nil {
+			p.keep(g, a)
+		}
+	}
+	for _, g := range gateways {
+		if a := all[NameOf(g)]; a.Rejected == nil && len(a.Addresses) == 0 && asksForAny(g) {
+			p.dynamic(g, a)
+		}
+	}
+	return all
+}
+
+type poolState struct {
+	pool  []netip.Prefix
+	taken map[netip.Addr]*gatewayv1.Gateway
+	next  []netip.Addr // of each network: where to look for a free address
+}
+
+// static gives a Gateway the addresses that it asks for.
+func (p *poolState) static(g *gatewayv1.Gateway, a *Assigned) {
+	for i := range g.Spec.Addresses {
+		asked := &g.Spec.Addresses[i]
+		if kind := value(asked.Type, gatewayv1.IPAddressType); kind != gatewayv1.IPAddressType {
+			a.Rejected = problem(gatewayv1.GatewayReasonUnsupportedAddress, "The address %q has the type %s, but weir gives Gateways only addresses of the type IPAddress.", asked.Value, kind)
+			a.Addresses = nil
+			return
+		}
+	}
+	for i := range g.Spec.Addresses {
+		asked := &g.Spec.Addresses[i]
+		if asked.Value == "" {
+			continue
+		}
+		addr, err := netip.ParseAddr(asked.Value)
+		switch {
+		case err != nil || !p.has(addr):
+			a.Missing = cmp.Or(a.Missing, problem(gatewayv1.GatewayReasonAddressNotUsable, "The address %q is in none of the networks under kubernetes.gateways.addresses.pool in weir's configuration.", asked.Value))
+		case p.taken[addr] != nil && p.taken[addr] != g:
+			a.Missing = cmp.Or(a.Missing, problem(gatewayv1.GatewayReasonAddressNotUsable, "The older Gateway %s has the address %s; ask for another one.", NameOf(p.taken[addr]), addr))
+		case p.taken[addr] == nil:
+			p.taken[addr] = g
+			a.Addresses = append(a.Addresses, addr)
+		}
+	}
+}
+
+// asksForAny reports whether a Gateway accepts any address.
+func asksForAny(g *gatewayv1.Gateway) bool {
+	for i := range g.Spec.Addresses {
+		if g.Spec.Addresses[i].Value != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// keep gives a Gateway an address that its status has, if it is free.
+func (p *poolState) keep(g *gatewayv1.Gateway, a *Assigned) {
+	for i := range g.Status.Addresses {
+		addr, err := netip.ParseAddr(g.Status.Addresses[i].Value)
+		if err == nil && p.has(addr) && p.taken[addr] == nil {
+			p.taken[addr], a.Addresses = g, []netip.Addr{addr}
+			return
+		}
+	}
+}
+
+// dynamic gives a Gateway a free address.
+func (p *poolState) dynamic(g *gatewayv1.Gateway, a *Assigned) {
+	if addr, ok := p.free(); ok {
+		p.taken[addr], a.Addresses = g, []netip.Addr{addr}
+		return
+	}
+	a.Missing = problem(gatewayv1.GatewayReasonAddressNotAssigned, "All addresses of the networks under kubernetes.gateways.addresses.pool in weir's configuration belong to older Gateways; add a network there, or delete a Gateway.")
+}
+
+// has reports whether the pool has an address.
+func (p *poolState) has(addr netip.Addr) bool {
+	for _, network := range p.pool {
+		if network.Contains(addr) && isHost(network, addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHost reports whether an address is not that of the network itself, or of all its hosts.
+func isHost(network netip.Prefix, addr netip.Addr) bool {
+	if !addr.Is4() || network.Bits() >= 31 {
+		return true
+	}
+	return addr != network.Masked().Addr() && network.Contains(addr.Next())
+}
+
+// free returns the first address of the pool that nobody has.
+func (p *poolState) free() (netip.Addr, bool) {
+	if p.next == nil {
+		for _, network := range p.pool {
+			p.next = append(p.next, network.Masked().Addr())
+		}
+	}
+	for i, network := range p.pool {
+		for ; network.Contains(p.next[i]); p.next[i] = p.next[i].Next() {
+			if addr := p.next[i]; p.taken[addr] == nil && isHost(network, addr) {
+				return addr, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}

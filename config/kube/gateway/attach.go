@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// Gateway is a Gateway with everything that belongs to it.
+type Gateway struct {
+	Object    *gatewayv1.Gateway
+	Assigned  *Assigned
+	Listeners []*Listener // its own, then those of its ListenerSets, the oldest first
+	Sets      []*Set
+	Routes    []*Attachment
+	// ClientCertificate is what weir shows to backends; nil: nothing.
+	ClientCertificate *corev1.Secret
+
+	policies []policyState
+	rejected *Problem // why it is not accepted, apart from its listeners
+	refs     *Problem
+}
+
+// Set is a ListenerSet of a Gateway.
+type Set struct {
+	Object    *gatewayv1.ListenerSet
+	Listeners []*Listener
+
+	rejected *Problem // why none of its listeners counts
+}
+
+// Attachment is a route and one of the parents that it names.
+type Attachment struct {
+	*Route
+	Parent *gatewayv1.ParentReference
+	Bound  []Bound // where it is attached
+	// Refs is a reference of the route that cannot be resolved; nil: all can be.
+	Refs *Problem
+	// Partly is set if some of its rules are not served; nil: all are.
+	Partly *Problem
+	// Accept is why it is not attached; nil: it is.
+	Accept *Problem
+}
+
+// Bound is a listener to which a route is attached.
+type Bound struct {
+	*Listener
+	Hostnames []string // of the route on this listener; the empty one is every host
+}
+
+// Attach finds the listeners of a Gateway, and the routes that are attached to them.
+func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
+	g := &Gateway{Object: o, Assigned: assigned, rejected: assigned.Rejected}
+	if p := o.Spec.Infrastructure; p != nil && p.ParametersRef != nil {
+		g.rejected = orElse(g.rejected, problem(gatewayv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef names the %s %s, but weir has no parameters for Gateways; remove it.", p.ParametersRef.Kind, p.ParametersRef.Name))
+	}
+	if c := v.class(o); c.Spec.ParametersRef != nil {
+		g.rejected = orElse(g.rejected, problem(gatewayv1.GatewayReasonInvalidParameters, "The GatewayClass %s has a parametersRef, but weir has no parameters for classes.", c.Name))
+	}
+	v.readClientCertificate(g)
+	for _, s := range v.SetsOf(NameOf(o)) {
+		g.Sets = append(g.Sets, v.set(g, s))
+	}
+	g.Listeners = v.listeners(o, g.Sets)
+	for _, r := range v.RoutesOf(NameOf(o)) {
+		for i := range r.Parents {
+			if listeners, mine := g.listenersOf(r, &r.Parents[i]); mine {
+				g.Routes = append(g.Routes, v.attach(r, &r.Parents[i], listeners))
+			}
+		}
+	}
+	g.separate()
+	for _, a := range g.Routes {
+		for _, b := range a.Bound {
+			b.attached[a.Route] = true
+		}
+	}
+	return g
+}
+
+// Reject says that no rule of the route can be served.
+func (a *Attachment) Reject(p *Problem) {
+	a.Accept = p
+	for _, b := range a.Bound {
+		delete(b.attached, a.Route)
+	}
+}
+
+// set decides whether a ListenerSet belongs to the Gateway.
+func (v *View) set(g *Gateway, o *gatewayv1.ListenerSet) *Set {
+	s := &Set{Object: o}
+	from := gatewayv1.NamespacesFromNone
+	allowed := g.Object.Spec.AllowedListeners
+	if allowed == nil || allowed.Namespaces == nil {
+		allowed = &gatewayv1.AllowedListeners{Namespaces: &gatewayv1.ListenerNamespaces{}}
+	}
+	if from = value(allowed.Namespaces.From, from); !v.isFrom(from, allowed.Namespaces.Selector, o.Namespace, g.Object.Namespace) {
+		s.rejected = problem(gatewayv1.ListenerSetReasonNotAllowed, "spec.allowedListeners of the Gateway %s does not allow ListenerSets of the namespace %s.", NameOf(g.Object), o.Namespace)
+	} else if g.rejected != nil {
+		s.rejected = problem(gatewayv1.ListenerSetReasonParentNotAccepted, "The Gateway %s is not accepted.", NameOf(g.Object))
+	}
+	return s
+}
+
+// listenersOf returns the listeners of the parent that a route names. It returns false if the
+// parent is neither the Gateway nor one of its ListenerSets.
+func (g *Gateway) listenersOf(r *Route, p *gatewayv1.ParentReference) (all []*Listener, mine bool) {
+	kind, name := parentOf(r, p)
+	switch {
+	case kind == KindGateway && name == NameOf(g.Object):
+		return slices.DeleteFunc(slices.Clone(g.Listeners), func(l *Listener) bool { return l.Set != nil }), true
+	case kind == KindListenerSet:
+		for _, s := range g.Sets {
+			if NameOf(s.Object) == name {
+				return s.Listeners, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// attach attaches a route to those listeners of one of its parents that allow it.
+func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Listener) *Attachment {
+	a := &Attachment{Route: r, Parent: p}
+	named := slices.DeleteFunc(slices.Clone(listeners), func(l *Listener) bool {
+		return p.SectionName != nil && string(*p.SectionName) != l.Name || p.Port != nil && int(*p.Port) != l.Port
+	})
+	allowed := slices.DeleteFunc(slices.Clone(named), func(l *Listener) bool { return !v.allows(l, r) })
+	switch {
+	case len(named) == 0:
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingParent, "The parent %s has no listener with the sectionName and the port that this route names.", p.Name)
+		return a
+	case len(allowed) == 0:
+		a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "No listener of the parent %s that this route names allows a %s of the namespace %s.", p.Name, r.Kind, r.Name.Namespace)
+		return a
+	}
+	for _, l := range allowed {
+		if names := hostnamesFor(l.Hostname, r.Hostnames); len(names) > 0 {
+			a.Bound = append(a.Bound, Bound{l, names})
+		}
+	}
+	if len(a.Bound) == 0 {
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingListenerHostname, "No hostname of this route is one of a listener of the parent %s.", p.Name)
+	}
+	return a
+}
+
+// separate rejects HTTPRoutes and GRPCRoutes that share a listener and a host name with an older
+// route of the other kind.
+func (g *Gateway) separate() {
+	for i, a := range g.Routes {
+		for _, older := range g.Routes[:i] {
+			if a.Kind != older.Kind && older.Accept == nil && a.Accept == nil && shareHost(a, older) {
+				a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and a %s cannot share them with a %s.", older.Route, a.Kind, older.Kind)
+				a.Bound = nil
+			}
+		}
+	}
+}
+
+// shareHost reports whether two routes have a common host name on a common listener.
+func shareHost(a, b *Attachment) bool {
+	for _, x := range a.Bound {
+		for _, y := range b.Bound {
+			if x.Listener != y.Listener {
+				continue
+			}
+			for _, h := range x.Hostnames {
+				for _, k := range y.Hostnames {
+					if _, ok := Intersect(h, k); ok {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// readClientCertificate finds what weir shows to backends.
+func (v *View) readClientCertificate(g *Gateway) {
+	t := g.Object.Spec.TLS
+	if t == nil || t.Backend == nil || t.Backend.ClientCertificateRef == nil {
+		return
+	}
+	s, p := v.certificate(KindGateway, g.Object.Namespace, t.Backend.ClientCertificateRef)
+	if p != nil && p.Reason == string(gatewayv1.ListenerReasonInvalidCertificateRef) {
+		p.Reason = string(gatewayv1.GatewayReasonInvalidClientCertificateRef)
+	}
+	g.ClientCertificate, g.refs = s, p
+}
+
+// Covering returns the listener that gets requests for a host on the port of another listener: the
+// most specific one whose hostname has all names of the host.
+func (g *Gateway) Covering(port int, host string) (most *Listener) {
+	for _, l := range g.Listeners {
+		if l.Port == port && l.Owns() && Within(l.Hostname, host) && (most == nil || moreSpecific(l.Hostname, most.Hostname)) {
+			most = l
+		}
+	}
+	return most
+}

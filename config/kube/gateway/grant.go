@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// permits reports whether an object may refer to another one: they are in one namespace, or a
+// ReferenceGrant in the namespace of the other one allows it. The group of the other is "", the
+// core group.
+func (v *View) permits(kind, namespace, toKind string, to config.ObjectName) bool {
+	if namespace == to.Namespace {
+		return true
+	}
+	grants := v.grants[to.Namespace]
+	v.grantsSeen[to.Namespace] = grants
+	for _, g := range grants {
+		if allowsFrom(g, kind, namespace) && allowsTo(g, toKind, to.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+func allowsFrom(g *gatewayv1.ReferenceGrant, kind, namespace string) bool {
+	for i := range g.Spec.From {
+		if f := &g.Spec.From[i]; string(f.Group) == Group && string(f.Kind) == kind && string(f.Namespace) == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+func allowsTo(g *gatewayv1.ReferenceGrant, kind, name string) bool {
+	for i := range g.Spec.To {
+		t := &g.Spec.To[i]
+		if t.Group == "" && string(t.Kind) == kind && (t.Name == nil || *t.Name == "" || string(*t.Name) == name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"slices"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// BackendTLS is how weir uses TLS to a port of a Service, as a BackendTLSPolicy demands it.
+type BackendTLS struct {
+	Policy   *gatewayv1.BackendTLSPolicy
+	Hostname string // for SNI, and for the check of the certificate unless there are Names or URIs
+	CAs      []byte // certificates of authorities in PEM; empty: those of the system
+	// Names and URIs are alternative names; the certificate has to have one of them.
+	Names, URIs []string
+	// Broken means that no connection is possible.
+	Broken bool
+}
+
+// addPolicies indexes the policies by their Services, the oldest first.
+func (x *Index) addPolicies(all []*gatewayv1.BackendTLSPolicy) {
+	for _, p := range all {
+		if !x.serves(p.Namespace) {
+			continue
+		}
+		for i := range p.Spec.TargetRefs {
+			t := &p.Spec.TargetRefs[i]
+			name := config.ObjectName{Namespace: p.Namespace, Name: string(t.Name)}
+			if t.Group == "" && t.Kind == "Service" && !slices.Contains(x.policies[name], p) {
+				x.policies[name] = append(x.policies[name], p)
+			}
+		}
+	}
+	for _, of := range x.policies {
+		slices.SortFunc(of, func(a, b *gatewayv1.BackendTLSPolicy) int { return older(a, b) })
+	}
+}
+
+// TLSTo returns how weir uses TLS to a port of a Service; nil: no policy demands it. g uses the
+// Service. A policy for the port goes before one for all ports, and then the older one.
+func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string) *BackendTLS {
+	policies := v.policies[service]
+	v.policiesSeen[service] = policies
+	var winner *gatewayv1.BackendTLSPolicy
+	for _, exact := range []bool{true, false} {
+		for _, p := range policies {
+			if winner == nil && targets(p, service.Name, port, exact) {
+				winner = p
+			}
+		}
+	}
+	for _, p := range policies {
+		if p == winner || !targets(p, service.Name, port, true) && !targets(p, service.Name, port, false) {
+			continue
+		}
+		g.tellPolicy(p, problem(gatewayv1.PolicyReasonConflicted, "The BackendTLSPolicy %s goes before this one for the Service %s: it is older, or names the port.", winner.Name, service), nil)
+	}
+	if winner == nil {
+		return nil
+	}
+	t := v.backendTLS(g, winner)
+	return t
+}
+
+// targets reports whether a policy names the port of a Service, or the Service without a port.
+func targets(p *gatewayv1.BackendTLSPolicy, service, port string, exact bool) bool {
+	return slices.ContainsFunc(p.Spec.TargetRefs, func(t gatewayv1.LocalPolicyTargetReferenceWithSectionName) bool {
+		if t.Group != "" || t.Kind != "Service" || string(t.Name) != service {
+			return false
+		}
+		if t.SectionName == nil {
+			return !exact
+		}
+		return exact && string(*t.SectionName) == port && port != ""
+	})
+}
+
+// backendTLS reads a policy.
+func (v *View) backendTLS(g *Gateway, p *gatewayv1.BackendTLSPolicy) *BackendTLS {
+	c := &p.Spec.Validation
+	t := &BackendTLS{Policy: p, Hostname: string(c.Hostname)}
+	for i := range c.SubjectAltNames {
+		switch n := &c.SubjectAltNames[i]; n.Type {
+		case gatewayv1.HostnameSubjectAltNameType:
+			t.Names = append(t.Names, string(n.Hostname))
+		case gatewayv1.URISubjectAltNameType:
+			t.URIs = append(t.URIs, string(n.URI))
+		}
+	}
+	var refs, accept *Problem
+	for i := range c.CACertificateRefs {
+		ref := &c.CACertificateRefs[i]
+		ca, fault := v.bundleOf(KindPolicy, p.Namespace, &gatewayv1.ObjectReference{Group: ref.Group, Kind: ref.Kind, Name: ref.Name})
+		if fault != nil && fault.Reason == string(gatewayv1.ListenerReasonInvalidCACertificateKind) {
+			fault.Reason = string(gatewayv1.BackendTLSPolicyReasonInvalidKind)
+		}
+		refs = orElse(refs, fault)
+		t.CAs = append(t.CAs, ca...)
+	}
+	switch {
+	case refs != nil && len(t.CAs) == 0:
+		accept = &Problem{string(gatewayv1.BackendTLSPolicyReasonNoValidCACertificate), refs.Message}
+	case len(c.CACertificateRefs) == 0 && value(c.WellKnownCACertificates, "") != gatewayv1.WellKnownCACertificatesSystem:
+		accept = problem(gatewayv1.PolicyReasonInvalid, "wellKnownCACertificates is %q, but weir supports only System; or name a ConfigMap in caCertificateRefs.", value(c.WellKnownCACertificates, ""))
+	}
+	t.Broken = accept != nil || refs != nil
+	g.tellPolicy(p, accept, refs)
+	return t
+}
+
+// policyState is what a Gateway says about a policy.
+type policyState struct {
+	policy       *gatewayv1.BackendTLSPolicy
+	accept, refs *Problem
+}
+
+// tellPolicy records the state of a policy. A policy that has an effect for one target is not
+// conflicted.
+func (g *Gateway) tellPolicy(p *gatewayv1.BackendTLSPolicy, accept, refs *Problem) {
+	conflicted := string(gatewayv1.PolicyReasonConflicted)
+	for i := range g.policies {
+		if s := &g.policies[i]; s.policy == p {
+			if s.accept != nil && s.accept.Reason == conflicted {
+				s.accept, s.refs = accept, refs
+			}
+			return
+		}
+	}
+	g.policies = append(g.policies, policyState{p, accept, refs})
+}

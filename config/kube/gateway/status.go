@@ -1,0 +1,334 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Key names an object whose status weir writes.
+type Key struct {
+	Kind string
+	config.ObjectName
+	UID types.UID
+}
+
+// Status is what weir says about objects. The conditions have no time of their last transition;
+// the writer knows it.
+type Status struct {
+	Classes   []ClassStatus
+	Gateways  []GatewayStatus
+	Sets      []SetStatus
+	Parents   []ParentStatus
+	Ancestors []AncestorStatus
+}
+
+// ClassStatus is the status of a GatewayClass.
+type ClassStatus struct {
+	Key
+	gatewayv1.GatewayClassStatus
+}
+
+// GatewayStatus is the status of a Gateway.
+type GatewayStatus struct {
+	Key
+	gatewayv1.GatewayStatus
+	// Names are the names of weir's listeners for each listener of the status, which may be
+	// impossible to bind.
+	Names map[gatewayv1.SectionName][]string
+}
+
+// SetStatus is the status of a ListenerSet.
+type SetStatus struct {
+	Key
+	gatewayv1.ListenerSetStatus
+	Names map[gatewayv1.SectionName][]string
+}
+
+// ParentStatus is one entry in the status of a route.
+type ParentStatus struct {
+	Key
+	Index int // of the parent in the spec
+	gatewayv1.RouteParentStatus
+}
+
+// AncestorStatus is one entry in the status of a policy.
+type AncestorStatus struct {
+	Key
+	gatewayv1.PolicyAncestorStatus
+}
+
+// condition makes a condition that is true unless there is a problem.
+func condition[T, R ~string](kind T, generation int64, p *Problem, reason R, message string) metav1.Condition {
+	c := metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, ObservedGeneration: generation, Reason: string(reason), Message: message}
+	if p != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.Reason, shortened(p.Message)
+	}
+	return c
+}
+
+// maxMessage is the maximum length of a message in a condition.
+const maxMessage = 32768
+
+func shortened(s string) string { return s[:min(len(s), maxMessage)] }
+
+// Features are the features of the Gateway API that weir supports, in alphabetical order.
+func Features() (all []gatewayv1.SupportedFeature) {
+	for _, name := range features {
+		all = append(all, gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(name)})
+	}
+	slices.SortFunc(all, func(a, b gatewayv1.SupportedFeature) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// features are the names of these features.
+var features = []string{
+	"Gateway", "GatewayAddressEmpty", "GatewayFrontendClientCertificateValidation", "GatewayHTTPListenerIsolation",
+	"GatewayHTTPSListenerDetectMisdirectedRequests", "GatewayPort8080", "GatewayStaticAddresses",
+	"HTTPRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
+	"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendTimeout", "HTTPRouteDestinationPortMatching",
+	"HTTPRouteHostRewrite", "HTTPRouteMethodMatching", "HTTPRouteNamedRouteRule", "HTTPRouteParentRefPort", "HTTPRoutePathRedirect",
+	"HTTPRoutePathRewrite", "HTTPRoutePortRedirect", "HTTPRouteQueryParamMatching", "HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors",
+	"HTTPRouteRequestPercentageMirror", "HTTPRouteRequestTimeout", "HTTPRouteResponseHeaderModification", "HTTPRouteRetry",
+	"HTTPRouteRetryBackendTimeout", "HTTPRouteRetryConnectionError", "HTTPRouteSchemeRedirect",
+	"ReferenceGrant",
+}
+
+// StatusOfClass is the status of a class of weir.
+func StatusOfClass(c *gatewayv1.GatewayClass) ClassStatus {
+	var p *Problem
+	if c.Spec.ParametersRef != nil {
+		p = problem(gatewayv1.GatewayClassReasonInvalidParameters, "weir has no parameters for classes; remove spec.parametersRef.")
+	}
+	return ClassStatus{Key{KindClass, config.ObjectName{Name: c.Name}, c.UID}, gatewayv1.GatewayClassStatus{
+		Conditions: []metav1.Condition{
+			condition(gatewayv1.GatewayClassConditionStatusAccepted, c.Generation, p, gatewayv1.GatewayClassReasonAccepted, "weir serves the Gateways of this class."),
+		},
+		SupportedFeatures: Features(),
+	}}
+}
+
+// Classes returns the status of all classes of weir.
+func (x *Index) Classes() (all []ClassStatus) {
+	for _, c := range x.classes {
+		if string(c.Spec.ControllerName) == x.controller {
+			all = append(all, StatusOfClass(c))
+		}
+	}
+	slices.SortFunc(all, func(a, b ClassStatus) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Status is what weir says about the Gateway, its ListenerSets, and the routes and policies that
+// belong to it. names returns the names of weir's listeners for a listener.
+func (g *Gateway) Status(controller string, names func(*Listener) []string) *Status {
+	s := &Status{Gateways: []GatewayStatus{g.status(names)}}
+	for _, set := range g.Sets {
+		s.Sets = append(s.Sets, g.statusOfSet(set, names))
+	}
+	for _, a := range g.Routes {
+		s.Parents = append(s.Parents, a.status(controller))
+	}
+	for i := range g.policies {
+		s.Ancestors = append(s.Ancestors, g.ancestor(&g.policies[i], controller))
+	}
+	return s
+}
+
+// accepted decides whether the Gateway is accepted. Its reason is another one if only some
+// listeners are.
+func (g *Gateway) accepted() metav1.Condition {
+	generation := g.Object.Generation
+	bad, good := []string{}, 0
+	for _, l := range g.Listeners {
+		switch {
+		case l.Set != nil:
+		case l.conflict != nil || l.accept != nil:
+			bad = append(bad, l.Name)
+		default:
+			good++
+		}
+	}
+	p := g.rejected
+	if p == nil && good == 0 && !g.servesSets() {
+		p = problem(gatewayv1.GatewayReasonListenersNotValid, "No listener is valid; their conditions have the reasons.")
+	}
+	c := condition(gatewayv1.GatewayConditionAccepted, generation, p, gatewayv1.GatewayReasonAccepted, "The Gateway is valid.")
+	if p == nil && len(bad) > 0 {
+		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", "))
+	}
+	return c
+}
+
+func (g *Gateway) servesSets() bool {
+	return slices.ContainsFunc(g.Sets, func(s *Set) bool { return s.rejected == nil && s.valid() > 0 })
+}
+
+// valid counts the valid listeners of a ListenerSet.
+func (s *Set) valid() (n int) {
+	for _, l := range s.Listeners {
+		if l.conflict == nil && l.accept == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// programmed is why the Gateway serves nothing, or not all that it should; nil: it serves.
+func (g *Gateway) programmed(accepted metav1.Condition) *Problem {
+	switch {
+	case accepted.Status != metav1.ConditionTrue:
+		return problem(gatewayv1.GatewayReasonInvalid, "The Gateway is not accepted. %s", accepted.Message)
+	case g.Assigned.Missing != nil:
+		return g.Assigned.Missing
+	case len(g.Listeners) > 0 && !slices.ContainsFunc(g.Listeners, (*Listener).Serves):
+		return problem(gatewayv1.GatewayReasonInvalid, "No listener serves anything; their conditions have the reasons.")
+	}
+	return nil
+}
+
+func (g *Gateway) status(names func(*Listener) []string) GatewayStatus {
+	generation := g.Object.Generation
+	accepted := g.accepted()
+	refs := g.refs
+	s := GatewayStatus{Key: Key{KindGateway, NameOf(g.Object), g.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}
+	var sets int32
+	for _, set := range g.Sets {
+		if set.accepted() == nil {
+			sets++
+		}
+	}
+	if len(g.Sets) > 0 || g.Object.Spec.AllowedListeners != nil {
+		s.AttachedListenerSets = &sets
+	}
+	for _, l := range g.Listeners {
+		if l.Set != nil {
+			continue
+		}
+		s.Listeners = append(s.Listeners, gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: l.count(), Conditions: l.conditions(generation, g)})
+		s.Names[gatewayv1.SectionName(l.Name)] = names(l)
+		if l.refs != nil {
+			refs = orElse(refs, problem(gatewayv1.GatewayReasonListenersNotResolved, "A reference of the listener %s cannot be resolved. %s", l.Name, l.refs.Message))
+		}
+	}
+	s.Conditions = []metav1.Condition{accepted,
+		condition(gatewayv1.GatewayConditionProgrammed, generation, g.programmed(accepted), gatewayv1.GatewayReasonProgrammed, "weir serves the Gateway."),
+		condition(gatewayv1.GatewayConditionResolvedRefs, generation, refs, gatewayv1.GatewayReasonResolvedRefs, "All references are resolved."),
+	}
+	if insecureFallback(g.Object) {
+		s.Conditions = append(s.Conditions, condition(gatewayv1.GatewayConditionInsecureFrontendValidationMode, generation, nil, gatewayv1.GatewayReasonConfigurationChanged,
+			"AllowInsecureFallback lets clients without a valid certificate in."))
+	}
+	if g.rejected == nil {
+		kind := gatewayv1.IPAddressType
+		for _, a := range g.Assigned.Addresses {
+			s.Addresses = append(s.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a.String()})
+		}
+	}
+	return s
+}
+
+// count is the number of routes that are attached to the listener and accepted.
+func (l *Listener) count() int32 { return int32(len(l.attached)) }
+
+// conditions are the conditions of a listener.
+func (l *Listener) conditions(generation int64, g *Gateway) []metav1.Condition {
+	accept, program := orElse(l.conflict, l.accept), orElse(l.conflict, l.program)
+	switch {
+	case accept != nil && l.conflict == nil:
+		program = problem(gatewayv1.ListenerReasonInvalid, "The listener is not accepted. %s", accept.Message)
+	case program == nil && (g.rejected != nil || len(g.Assigned.Addresses) == 0):
+		program = problem(gatewayv1.ListenerReasonPending, "The Gateway has no address.")
+	}
+	conflicted := metav1.Condition{Type: string(gatewayv1.ListenerConditionConflicted), Status: metav1.ConditionFalse, ObservedGeneration: generation,
+		Reason: string(gatewayv1.ListenerReasonNoConflicts), Message: "No other listener has the port and the hostname."}
+	if l.conflict != nil {
+		conflicted.Status, conflicted.Reason, conflicted.Message = metav1.ConditionTrue, l.conflict.Reason, shortened(l.conflict.Message)
+	}
+	return []metav1.Condition{
+		condition(gatewayv1.ListenerConditionAccepted, generation, accept, gatewayv1.ListenerReasonAccepted, "The listener is valid."),
+		condition(gatewayv1.ListenerConditionProgrammed, generation, program, gatewayv1.ListenerReasonProgrammed, "weir serves the listener."),
+		condition(gatewayv1.ListenerConditionResolvedRefs, generation, l.refs, gatewayv1.ListenerReasonResolvedRefs, "All references are resolved."),
+		conflicted,
+	}
+}
+
+// accepted is why the ListenerSet is not accepted; nil: it is.
+func (s *Set) accepted() *Problem {
+	if s.rejected == nil && s.valid() == 0 {
+		return problem(gatewayv1.ListenerSetReasonListenersNotValid, "No listener is valid; their conditions have the reasons.")
+	}
+	return s.rejected
+}
+
+func (g *Gateway) statusOfSet(set *Set, names func(*Listener) []string) SetStatus {
+	generation := set.Object.Generation
+	accept := set.accepted()
+	program := accept
+	switch {
+	case accept != nil:
+	case len(g.Assigned.Addresses) == 0:
+		program = problem(gatewayv1.ListenerSetReasonPending, "The Gateway has no address.")
+	case !slices.ContainsFunc(set.Listeners, (*Listener).Serves):
+		program = problem(gatewayv1.ListenerSetReasonInvalid, "No listener serves anything; their conditions have the reasons.")
+	}
+	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}
+	s.Conditions = []metav1.Condition{
+		condition(gatewayv1.ListenerSetConditionAccepted, generation, accept, gatewayv1.ListenerSetReasonAccepted, "The ListenerSet is valid."),
+		condition(gatewayv1.ListenerSetConditionProgrammed, generation, program, gatewayv1.ListenerSetReasonProgrammed, "weir serves the ListenerSet."),
+	}
+	for _, l := range set.Listeners {
+		s.Listeners = append(s.Listeners, gatewayv1.ListenerEntryStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: l.count(), Conditions: l.conditions(generation, g)})
+		s.Names[gatewayv1.SectionName(l.Name)] = names(l)
+	}
+	return s
+}
+
+// status is the entry of a parent in the status of a route.
+func (a *Attachment) status(controller string) ParentStatus {
+	generation := a.Meta.Generation
+	c := []metav1.Condition{
+		condition(gatewayv1.RouteConditionAccepted, generation, a.Accept, gatewayv1.RouteReasonAccepted, "The route is attached."),
+		condition(gatewayv1.RouteConditionResolvedRefs, generation, a.Refs, gatewayv1.RouteReasonResolvedRefs, "All references are resolved."),
+	}
+	if a.Partly != nil && a.Accept == nil {
+		c = append(c, metav1.Condition{Type: string(gatewayv1.RouteConditionPartiallyInvalid), Status: metav1.ConditionTrue, ObservedGeneration: generation,
+			Reason: a.Partly.Reason, Message: shortened(a.Partly.Message)})
+	}
+	at := slices.IndexFunc(a.Parents, func(p gatewayv1.ParentReference) bool { return equalRef(&p, a.Parent) })
+	return ParentStatus{Key{a.Kind, a.Name, a.Meta.UID}, at, gatewayv1.RouteParentStatus{ParentRef: *a.Parent, ControllerName: gatewayv1.GatewayController(controller), Conditions: c}}
+}
+
+// ancestor is the entry of the Gateway in the status of a policy.
+func (g *Gateway) ancestor(p *policyState, controller string) AncestorStatus {
+	generation := p.policy.Generation
+	group, kind, namespace := gatewayv1.Group(Group), gatewayv1.Kind(KindGateway), gatewayv1.Namespace(g.Object.Namespace)
+	return AncestorStatus{Key{KindPolicy, NameOf(p.policy), p.policy.UID}, gatewayv1.PolicyAncestorStatus{
+		AncestorRef:    gatewayv1.ParentReference{Group: &group, Kind: &kind, Namespace: &namespace, Name: gatewayv1.ObjectName(g.Object.Name)},
+		ControllerName: gatewayv1.GatewayController(controller),
+		Conditions: []metav1.Condition{
+			condition(gatewayv1.PolicyConditionAccepted, generation, p.accept, gatewayv1.PolicyReasonAccepted, "weir applies the policy."),
+			condition(gatewayv1.BackendTLSPolicyConditionResolvedRefs, generation, p.refs, gatewayv1.BackendTLSPolicyReasonResolvedRefs, "All references are resolved."),
+		},
+	}}
+}
+
+// equalRef reports whether two references name the same parent in the same words.
+func equalRef(a, b *gatewayv1.ParentReference) bool {
+	return equalPointer(a.Group, b.Group) && equalPointer(a.Kind, b.Kind) && equalPointer(a.Namespace, b.Namespace) && a.Name == b.Name &&
+		equalPointer(a.SectionName, b.SectionName) && equalPointer(a.Port, b.Port)
+}
+
+func equalPointer[T comparable](a, b *T) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,437 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// GatewayRouting is what the objects of the Gateway API add to a configuration besides routes and
+// backends.
+type GatewayRouting struct {
+	Listeners    []config.Listener
+	Policies     []config.TLSPolicy
+	Certificates []config.Certificate
+	// Status is what weir says about the objects when all of this is in effect: that of the
+	// classes, then that of each Gateway. A Status never changes.
+	Status []*gateway.Status
+}
+
+// gatewayPart is the part of a Gateway, besides its routes and backends.
+type gatewayPart struct {
+	// The inputs, besides Services and Secrets.
+	object   *gatewayv1.Gateway
+	class    *gatewayv1.GatewayClass
+	sets     []*gatewayv1.ListenerSet
+	attached []*gateway.Route
+	assigned *gateway.Assigned
+	view     *gateway.View
+
+	listeners    []config.Listener
+	policies     []config.TLSPolicy
+	certificates []config.Certificate
+	status       *gateway.Status
+}
+
+// gatewayConverter remembers what the conversion of Gateways needs again.
+type gatewayConverter struct {
+	known  gateway.Known
+	parts  map[config.ObjectName]*part
+	status *gateway.Status // of classes
+}
+
+// convertGateways converts the Gateways that are new or have other inputs, and returns their
+// number.
+func (u *updating) convertGateways() (converted int) {
+	k := &u.gateways
+	before := k.parts
+	if u.settings.Gateways == nil || u.o.Gateway == nil {
+		*k = gatewayConverter{}
+		u.dropAll(slices.Collect(maps.Values(before)))
+		return 0
+	}
+	if k.known == nil || len(k.known) > 2*countRoutes(u.o.Gateway)+1000 {
+		k.known = gateway.Known{}
+	}
+	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
+	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
+	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
+	for _, g := range x.Gateways() {
+		name := gateway.NameOf(g)
+		p := before[name]
+		if p == nil || u.dropped[p] || !p.gateway.isOf(x, g, assigned[name]) {
+			u.drop(p)
+			p = u.conversion.gateway(x, g, assigned[name])
+			u.added = append(u.added, p)
+			converted++
+		}
+		k.parts[name] = p
+		delete(before, name)
+	}
+	u.dropAll(slices.Collect(maps.Values(before)))
+	if classes := x.Classes(); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+		k.status = &gateway.Status{Classes: classes}
+	}
+	return converted
+}
+
+func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
+
+// isOf reports whether the part has these inputs.
+func (p *gatewayPart) isOf(x *gateway.Index, g *gatewayv1.Gateway, a *gateway.Assigned) bool {
+	name := gateway.NameOf(g)
+	return p.object == g && p.class == x.ClassOf(g) && slices.Equal(p.sets, x.SetsOf(name)) && slices.Equal(p.attached, x.RoutesOf(name)) &&
+		p.assigned.Equal(a) && p.view.IsCurrent(x)
+}
+
+// gatewayEnv is what package gateway needs to know of other objects.
+type gatewayEnv struct{ *conversion }
+
+func (e gatewayEnv) Secret(name config.ObjectName) *corev1.Secret { return e.secret(name) }
+func (e gatewayEnv) CheckPair(s *corev1.Secret) error             { return e.look(s).err }
+
+// gatewayConversion is the state of the conversion of one Gateway.
+type gatewayConversion struct {
+	*conversion
+	*gateway.Gateway
+	view *gateway.View
+	part gatewayPart
+
+	ports map[int][]string // the names of weir's listeners for each port of the Gateway
+}
+
+// gateway converts one Gateway, with its ListenerSets and routes.
+func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *gateway.Assigned) *part {
+	g := v.fork()
+	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
+	view := gateway.NewView(x, gatewayEnv{g})
+	name := gateway.NameOf(o)
+	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}}
+	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
+	c.listen()
+	for _, a := range c.Routes {
+		c.attach(a)
+	}
+	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
+	view.Forget()
+	p := g.part()
+	p.gateway = &c.part
+	p.used = g.used()
+	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
+	return p
+}
+
+// attach makes the routes of a route of the Gateway API.
+func (c *gatewayConversion) attach(a *gateway.Attachment) {
+	switch a.Kind {
+	case gateway.KindHTTPRoute:
+		c.http(a)
+	}
+}
+
+// noCertificates is the name of the TLS policy for hosts that no listener of a Gateway has. It has
+// no certificate, so weir refuses the handshakes.
+const noCertificates = "gateway/none"
+
+// listen makes weir's listeners of the Gateway, one for each port and address, and the TLS
+// policies and certificates of the Gateway's listeners.
+func (c *gatewayConversion) listen() {
+	for _, l := range c.Listeners {
+		if !l.Serves() || len(c.Assigned.Addresses) == 0 {
+			continue
+		}
+		if c.ports[l.Port] == nil {
+			c.open(l)
+		}
+		if l.Terminates() {
+			c.secure(l)
+		}
+	}
+	for _, l := range c.Listeners {
+		if c.ports[l.Port] != nil && l.Owns() && l.Protocol != gatewayv1.TCPProtocolType {
+			c.isolate(l)
+		}
+	}
+}
+
+// open makes weir's listeners for the port of a listener.
+func (c *gatewayConversion) open(l *gateway.Listener) {
+	for _, address := range c.Assigned.Addresses {
+		name := fmt.Sprintf("gateway/%s/%s/%d", c.Object.Namespace, c.Object.Name, l.Port)
+		if len(c.Assigned.Addresses) > 1 {
+			name += "/" + address.String()
+		}
+		made := config.NewListener(name)
+		made.Network, made.Address = "tcp", netip.AddrPortFrom(address, uint16(l.Port)).String()
+		switch {
+		case l.TLSPort():
+			made.Protocol, made.UnknownPolicy = config.ProtocolTLS, noCertificates
+			made.HTTP2.Offer = true
+			c.addPolicy(config.TLSPolicy{Name: noCertificates})
+		case l.Protocol == gatewayv1.TCPProtocolType:
+			made.Protocol, made.HTTP2 = config.ProtocolTCP, config.ListenerHTTP2{}
+		default:
+			made.Protocol = config.ProtocolHTTP
+			made.HTTP2.PriorKnowledge = true // gRPC has no other way without TLS
+		}
+		c.part.listeners = append(c.part.listeners, made)
+		c.ports[l.Port] = append(c.ports[l.Port], name)
+	}
+}
+
+// policyOf is the name of the TLS policy of a listener.
+func (c *gatewayConversion) policyOf(l *gateway.Listener) string {
+	switch {
+	case !l.TLSPort():
+		return config.DefaultTLSPolicy
+	case l.Passthrough || !l.Serves():
+		return noCertificates
+	}
+	return c.nameOf(l)
+}
+
+// nameOf is the name of what weir makes of a listener.
+func (c *gatewayConversion) nameOf(l *gateway.Listener) string {
+	name := "gateway/" + c.Object.Namespace + "/" + c.Object.Name
+	if l.Set != nil {
+		name += "/" + l.Set.Namespace + "/" + l.Set.Name
+	}
+	return name + "/" + l.Name
+}
+
+// secure makes the TLS policy of a listener, and its certificates.
+func (c *gatewayConversion) secure(l *gateway.Listener) {
+	p := config.TLSPolicy{Name: c.nameOf(l)}
+	if l.Clients.Required {
+		p.ClientAuth, p.ClientAuthPool = config.ClientAuthRequire, l.Clients.CAs
+		p.ClientAuthCA = "tls.frontend of the Gateway " + gateway.NameOf(c.Object).String()
+	}
+	c.addPolicy(p)
+	for _, s := range l.Secrets {
+		c.part.certificates = append(c.part.certificates, config.Certificate{Pair: &config.Pair{
+			Name: gateway.NameOf(s).String(), Owner: p.Name, Hosts: c.look(s).names,
+			CertPEM: s.Data[corev1.TLSCertKey], KeyPEM: config.Secret(s.Data[corev1.TLSPrivateKeyKey]),
+		}})
+	}
+}
+
+// addPolicy adds a TLS policy with the settings of the file's default policy.
+func (c *gatewayConversion) addPolicy(p config.TLSPolicy) {
+	for _, base := range c.file.TLSPolicies {
+		if base.Name == config.DefaultTLSPolicy {
+			made := base
+			made.Position = config.Position{}
+			made.Name, made.Owned = p.Name, true
+			if p.ClientAuth != config.ClientAuthNone {
+				made.ClientAuth, made.ClientAuthPool, made.ClientAuthCA, made.ClientAuthCRL = p.ClientAuth, p.ClientAuthPool, p.ClientAuthCA, nil
+			}
+			c.part.policies = append(c.part.policies, made)
+		}
+	}
+}
+
+// afterAll is the place of a route that gets what no other route gets.
+var afterAll = &config.RouteOrder{Created: 1<<63 - 1}
+
+// isolate makes the route that answers requests for the hosts of a listener that none of its routes
+// has. Without it a listener with a more general host name would get them.
+func (c *gatewayConversion) isolate(l *gateway.Listener) {
+	r := &config.Route{Name: c.nameOf(l), Namespace: c.Object.Namespace, Listeners: c.ports[l.Port], TLS: config.TLSTerminate, TLSPolicy: c.policyOf(l),
+		Closure: &config.Closure{Status: 404, Reason: "no_route", Why: "no route of the " + l.String() + " of the Gateway " + gateway.NameOf(c.Object).String() + " has the host and path"}, Order: afterAll}
+	if l.Hostname != "" {
+		r.Hosts = []string{gateway.HostOf(l.Hostname)}
+	}
+	c.routes = append(c.routes, r)
+}
+
+// bind adds a route for each listener to which the attachment is bound. special may change a copy
+// of the route for a listener; nil: it does not.
+func (c *gatewayConversion) bind(a *gateway.Attachment, r *config.Route, special func(*config.Route, *gateway.Listener)) {
+	for _, b := range a.Bound {
+		if c.ports[b.Port] == nil || !b.Serves() {
+			continue
+		}
+		one := *r
+		one.Listeners, one.TLSPolicy = c.ports[b.Port], c.policyOf(b.Listener)
+		every := false
+		for _, h := range b.Hostnames {
+			if c.Covering(b.Port, h) == b.Listener {
+				every = every || h == ""
+				one.Hosts = append(one.Hosts, gateway.HostOf(h))
+			}
+		}
+		if len(one.Hosts) == 0 {
+			continue
+		}
+		if every {
+			one.Hosts = nil
+		}
+		if special != nil {
+			special(&one, b.Listener)
+		}
+		c.routes = append(c.routes, &one)
+	}
+}
+
+// routeOrder is the place of a match among equal ones of other routes.
+func routeOrder(r *gateway.Route, index int) *config.RouteOrder {
+	return &config.RouteOrder{Created: r.Meta.CreationTimestamp.Unix(), Object: r.Name.String(), Index: index}
+}
+
+// ruleName is the name of the routes of a rule.
+func ruleName(r *gateway.Route, rule *gatewayv1.SectionName, index int) string {
+	name := strings.ToLower(r.Kind) + "/" + r.Name.Namespace + "/" + r.Name.Name + "/"
+	if rule != nil && *rule != "" {
+		return name + string(*rule)
+	}
+	return name + fmt.Sprint(index)
+}
+
+// joinGateways joins what the Gateways add to a configuration, unless it is what the last Routing
+// has. It is nil if weir serves none.
+func (u *updating) joinGateways(out *Routing) {
+	classes := u.gateways.status
+	if classes == nil {
+		return
+	}
+	before := u.results.routing
+	if before != nil && before.Gateways != nil && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+		out.Gateways = before.Gateways
+		return
+	}
+	r := &GatewayRouting{Status: []*gateway.Status{classes}}
+	known := map[string]bool{}
+	for _, p := range gatewayParts(maps.Values(u.gateways.parts)) {
+		r.Listeners = append(r.Listeners, p.listeners...)
+		r.Certificates = append(r.Certificates, p.certificates...)
+		for _, policy := range p.policies {
+			if !known[policy.Name] {
+				known[policy.Name] = true
+				r.Policies = append(r.Policies, policy)
+			}
+		}
+		r.Status = append(r.Status, p.status)
+	}
+	if out.Gateways = r; before != nil && reflect.DeepEqual(before.Gateways, r) {
+		out.Gateways = before.Gateways
+	}
+}
+
+// gatewayParts returns the parts of Gateways, in a fixed order.
+func gatewayParts(parts iter.Seq[*part]) (all []*gatewayPart) {
+	for p := range parts {
+		if p.gateway != nil {
+			all = append(all, p.gateway)
+		}
+	}
+	slices.SortFunc(all, func(a, b *gatewayPart) int { return compareNames(gateway.NameOf(a.object), gateway.NameOf(b.object)) })
+	return all
+}
+
+// missingBackend returns the name of a backend whose requests get 500.
+func (c *gatewayConversion) missingBackend(namespace string, raw bool) string {
+	b := Backend{Backend: config.NewBackend(namespace + "/missing")}
+	b.Namespace, b.Missing = namespace, true
+	b.speak(appProtocols[""])
+	if raw {
+		b.Name += "/tcp"
+		b.Protocol = config.ProtocolTCP
+	}
+	return c.keep(b)
+}
+
+// backendOf returns the name of the backend for a reference of a route. raw means that it is for
+// tunnels. If the reference is wrong, requests for the backend get 500, and connections are closed.
+func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) string {
+	name, problem := c.resolve(a, ref, raw)
+	if problem != nil {
+		a.Refs = cmp.Or(a.Refs, problem)
+		return c.missingBackend(a.Name.Namespace, raw)
+	}
+	return name
+}
+
+// resolve finds the Service of a reference, and makes its backend.
+func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) (string, *gateway.Problem) {
+	service, problem := c.view.Service(a.Route, ref)
+	if problem != nil {
+		return "", problem
+	}
+	port := claim.Port{}
+	if ref.Port != nil {
+		port.Number = int32(*ref.Port)
+	}
+	b, err := c.serving(service, port)
+	if err != nil {
+		return "", &gateway.Problem{Reason: string(gatewayv1.RouteReasonBackendNotFound), Message: fmt.Sprintf("A backend is %v.", err)}
+	}
+	found, _ := portOf(c.service(service), port)
+	if problem := c.speakTo(&b, a, found, raw); problem != nil {
+		return "", problem
+	}
+	return c.keep(b), nil
+}
+
+// speakTo sets the protocol of a backend of a route.
+func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port servicePort, raw bool) *gateway.Problem {
+	if raw {
+		b.Name += "/tcp"
+		b.Protocol = config.ProtocolTCP
+		return nil
+	}
+	own, known := appProtocols[strings.ToLower(port.protocol)]
+	if !known {
+		return &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedProtocol), Message: fmt.Sprintf(
+			"The Service %s has the appProtocol %q, which weir does not support; write http, https, kubernetes.io/h2c, kubernetes.io/ws, grpc or grpcs.", b.Source, port.protocol)}
+	}
+	b.speak(own)
+	return nil
+}
+
+// shareBackends sets the backends of a route. The shares of a backend that occurs several times are added.
+func shareBackends(r *config.Route, all []config.WeightedBackend) {
+	var joined []config.WeightedBackend
+	for _, b := range all {
+		at := slices.IndexFunc(joined, func(o config.WeightedBackend) bool { return o.Name == b.Name })
+		if at < 0 {
+			joined = append(joined, b)
+			continue
+		}
+		joined[at].Weight += b.Weight
+	}
+	if len(joined) == 1 {
+		r.Backend = joined[0].Name
+		return
+	}
+	r.Backends = joined
+}
+
+// mergeInto adds r, which may be nil, to a configuration.
+func (r *GatewayRouting) mergeInto(c *config.Config) {
+	if r == nil {
+		return
+	}
+	c.Listeners = joined(c.Listeners, r.Listeners)
+	c.TLSPolicies = joined(c.TLSPolicies, r.Policies)
+	c.Certificates = joined(c.Certificates, r.Certificates)
+}
+
+// AllListeners are the listeners of r that no file has.
+func (r *Routing) AllListeners() []config.Listener {
+	if r.Gateways == nil {
+		return r.Listeners
+	}
+	return slices.Concat(r.Listeners, r.Gateways.Listeners)
+}

@@ -1,0 +1,359 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// The kinds of the Gateway API. A cluster need not serve them, and may begin or cease to serve
+// them at any time.
+const (
+	GatewayClasses     Kind = "gatewayclasses"
+	Gateways           Kind = "gateways"
+	ListenerSets       Kind = "listenersets"
+	HTTPRoutes         Kind = "httproutes"
+	GRPCRoutes         Kind = "grpcroutes"
+	TLSRoutes          Kind = "tlsroutes"
+	TCPRoutes          Kind = "tcproutes"
+	ReferenceGrants    Kind = "referencegrants"
+	BackendTLSPolicies Kind = "backendtlspolicies"
+)
+
+// bundles are the ConfigMaps with certificates of authorities, to which objects of the Gateway
+// API refer.
+const bundles Kind = "configmaps with ca.crt"
+
+// notRoot excludes a ConfigMap with certificates of authorities that each namespace has.
+const notRoot = "metadata.name!=kube-root-ca.crt"
+
+// optionalExample is an object of each kind that a cluster need not serve.
+var optionalExample = map[Kind]runtime.Object{
+	GatewayClasses: &gatewayv1.GatewayClass{}, Gateways: &gatewayv1.Gateway{}, ListenerSets: &gatewayv1.ListenerSet{},
+	HTTPRoutes: &gatewayv1.HTTPRoute{}, GRPCRoutes: &gatewayv1.GRPCRoute{}, TLSRoutes: &gatewayv1.TLSRoute{}, TCPRoutes: &gatewayv1.TCPRoute{},
+	ReferenceGrants: &gatewayv1.ReferenceGrant{}, BackendTLSPolicies: &gatewayv1.BackendTLSPolicy{},
+}
+
+// isOptional reports whether a cluster need not serve the kind.
+func isOptional(kind Kind) bool { return optionalExample[kind] != nil }
+
+// gatewaySelections adds the objects that weir watches for the Gateway API.
+func gatewaySelections(k *config.Kubernetes, everywhere []Selection, all map[Kind][]Selection) {
+	if k.Gateways == nil {
+		return
+	}
+	for _, s := range everywhere {
+		all[bundles] = append(all[bundles], Selection{Namespace: s.Namespace, Fields: notRoot})
+	}
+	all[Namespaces] = []Selection{{}}
+	for kind := range optionalExample {
+		all[kind] = everywhere
+	}
+	all[GatewayClasses] = []Selection{{}}
+}
+
+const (
+	// lookForKinds is how often weir asks which optional kinds the cluster serves. Nobody
+	// reports a new kind.
+	lookForKinds = 5 * time.Second
+	// lookAgainFor is the time until weir asks again after an error.
+	lookAgainFor = time.Second
+)
+
+// optional are the informers of kinds that a cluster need not serve.
+type optional struct {
+	source *Source
+	wanted map[Kind][]Selection
+
+	mu      sync.Mutex
+	running map[Kind]*optionalKind
+	sooner  chan struct{} // asks at once; has room for one
+}
+
+// optionalKind are the informers of one kind that the cluster serves.
+type optionalKind struct {
+	version   string
+	informers []informer
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+}
+
+func newOptional(s *Source) *optional {
+	o := &optional{source: s, wanted: map[Kind][]Selection{}, running: map[Kind]*optionalKind{}, sooner: make(chan struct{}, 1)}
+	for kind, selected := range selections(s.opts.File) {
+		if isOptional(kind) {
+			o.wanted[kind] = selected
+		}
+	}
+	return o
+}
+
+// start waits until the objects of all kinds that the cluster serves are known. It returns
+// false if ctx ended before.
+func (o *optional) start(ctx context.Context) bool {
+	if len(o.wanted) == 0 || o.source.opts.Served == nil {
+		return true
+	}
+	for !o.look(ctx) {
+		if !sleep(ctx, lookAgainFor, nil) {
+			return false
+		}
+	}
+	for _, k := range o.kinds() {
+		if !k.await(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
+// run follows the kinds that the cluster serves, until ctx ends and all informers have ended.
+func (o *optional) run(ctx context.Context) {
+	defer func() {
+		for _, k := range o.kinds() {
+			k.cancel()
+			k.done.Wait()
+		}
+	}()
+	if len(o.wanted) == 0 || o.source.opts.Served == nil {
+		return
+	}
+	for sleep(ctx, lookForKinds, o.sooner) {
+		o.look(ctx)
+	}
+}
+
+// sleep waits for d or for sooner. It returns false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-sooner:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
+}
+
+// look asks which kinds the cluster serves. It starts the informers of kinds that came, and ends
+// those of kinds that went. It returns false if the API server did not answer.
+func (o *optional) look(ctx context.Context) bool {
+	versions, err := o.source.opts.Served(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			o.source.trouble(GatewayClasses, err)
+		}
+		return false
+	}
+	o.source.answered(GatewayClasses)
+	gone := o.change(ctx, versions)
+	for _, k := range gone {
+		k.cancel()
+	}
+	if len(gone) > 0 {
+		o.source.note(func(d *dirt) { d.routes.touch() })
+	}
+	return true
+}
+
+// change starts informers, and returns those whose kind or version is gone.
+func (o *optional) change(ctx context.Context, versions map[string]string) (gone []*optionalKind) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for kind, k := range o.running {
+		if versions[string(kind)] != k.version {
+			gone = append(gone, k)
+			delete(o.running, kind)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(o.wanted)) {
+		version, known := versions[string(kind)], o.running[kind]
+		if version == "" || known != nil {
+			continue
+		}
+		k := &optionalKind{version: version}
+		if err := o.fill(k, kind); err != nil {
+			o.source.trouble(kind, err)
+			continue
+		}
+		o.running[kind] = k
+		k.run(ctx, func() { o.source.note(func(d *dirt) { d.routes.touch() }) })
+	}
+	return gone
+}
+
+// versioned is a kind in a version, for Options.List.
+func versioned(kind Kind, version string) Kind { return Kind(string(kind) + "@" + version) }
+
+// fill makes the informers of a kind.
+func (o *optional) fill(k *optionalKind, kind Kind) error {
+	for _, selection := range o.wanted[kind] {
+		i, err := o.source.newInformer(kind, o.source.opts.List(versioned(kind, k.version), selection), optionalExample[kind], func(err error) { o.trouble(kind, err) })
+		if err != nil {
+			return err
+		}
+		k.informers = append(k.informers, i)
+	}
+	return nil
+}
+
+// trouble reports an error, unless the kind is gone.
+func (o *optional) trouble(kind Kind, err error) {
+	if !apierrors.IsNotFound(err) {
+		o.source.trouble(kind, err)
+		return
+	}
+	select {
+	case o.sooner <- struct{}{}:
+	default:
+	}
+}
+
+// run starts the informers, and calls known when all their objects are known.
+func (k *optionalKind) run(ctx context.Context, known func()) {
+	ctx, k.cancel = context.WithCancel(ctx)
+	for _, i := range k.informers {
+		k.done.Go(func() { i.RunWithContext(ctx) })
+	}
+	k.done.Go(func() {
+		if k.await(ctx) {
+			known()
+		}
+	})
+}
+
+// await waits until all objects of the kind are known.
+func (k *optionalKind) await(ctx context.Context) bool {
+	for _, i := range k.informers {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-i.handlers.HasSyncedChecker().Done():
+		}
+	}
+	return true
+}
+
+func (k *optionalKind) known() bool {
+	return !slices.ContainsFunc(k.informers, func(i informer) bool { return !i.handlers.HasSynced() })
+}
+
+func (o *optional) kinds() []*optionalKind {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.running))
+}
+
+// stores are the objects of a kind; none if the cluster does not serve it, or if not all of them
+// are known.
+func (o *optional) stores(kind Kind) (all []cache.Store) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.running[kind]
+	if k == nil || !k.known() {
+		return nil
+	}
+	for _, i := range k.informers {
+		all = append(all, i.GetStore())
+	}
+	return all
+}
+
+// version is the version in which the cluster serves a kind; empty: it does not.
+func (o *optional) version(kind Kind) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if k := o.running[kind]; k != nil {
+		return k.version
+	}
+	return ""
+}
+
+// allOptional are the objects of an optional kind.
+func allOptional[T any](s *Source, kind Kind) (found []T) {
+	for _, store := range s.optional.stores(kind) {
+		for _, o := range store.List() {
+			found = append(found, o.(T))
+		}
+	}
+	return found
+}
+
+// sameGatewayObject reports whether two states of an object of the Gateway API, or of a ConfigMap,
+// are equal for weir. The generation changes with the spec. An own status does not matter, except
+// for the addresses of a Gateway, which weir keeps there.
+func sameGatewayObject(old, now any) bool {
+	if a, ok := old.(*corev1.ConfigMap); ok {
+		b, ok := now.(*corev1.ConfigMap)
+		return ok && maps.Equal(a.Data, b.Data)
+	}
+	if a, ok := old.(*gatewayv1.Gateway); ok {
+		b, ok := now.(*gatewayv1.Gateway)
+		if !ok || !slices.EqualFunc(a.Status.Addresses, b.Status.Addresses, func(a, b gatewayv1.GatewayStatusAddress) bool { return a.Value == b.Value }) {
+			return false
+		}
+	}
+	if a, ok := old.(*corev1.Namespace); ok {
+		b, ok := now.(*corev1.Namespace)
+		return ok && maps.Equal(a.Labels, b.Labels)
+	}
+	a, okA := old.(generated)
+	b, okB := now.(generated)
+	return okA && okB && isGatewayObject(old) && a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
+		maps.Equal(a.GetAnnotations(), b.GetAnnotations()) && a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp())
+}
+
+// generated is an object whose spec has a generation.
+type generated interface {
+	runtime.Object
+	metav1.Object
+}
+
+// isGatewayObject reports whether an object is of the Gateway API.
+func isGatewayObject(o any) bool {
+	switch o.(type) {
+	case *gatewayv1.GatewayClass, *gatewayv1.Gateway, *gatewayv1.ListenerSet, *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute,
+		*gatewayv1.TLSRoute, *gatewayv1.TCPRoute, *gatewayv1.ReferenceGrant, *gatewayv1.BackendTLSPolicy:
+		return true
+	}
+	return false
+}
+
+// caKey is the key of a ConfigMap with the certificates of authorities.
+const caKey = "ca.crt"
+
+// slimBundle removes what weir does not use of a ConfigMap in bundles.
+func slimBundle(o any) (any, error) {
+	if m, ok := o.(*corev1.ConfigMap); ok {
+		m.Annotations, m.Labels, m.ManagedFields, m.BinaryData = nil, nil, nil, nil
+		maps.DeleteFunc(m.Data, func(key, _ string) bool { return key != caKey })
+	}
+	return o, nil
+}
+
+// gatewayObjects are all known objects of the Gateway API; nil: weir does not serve them.
+func (s *Source) gatewayObjects() *gateway.Objects {
+	if s.opts.File.Kubernetes.Gateways == nil {
+		return nil
+	}
+	return &gateway.Objects{
+		Classes: allOptional[*gatewayv1.GatewayClass](s, GatewayClasses), Gateways: allOptional[*gatewayv1.Gateway](s, Gateways),
+		Sets: allOptional[*gatewayv1.ListenerSet](s, ListenerSets),
+		HTTP: allOptional[*gatewayv1.HTTPRoute](s, HTTPRoutes), GRPC: allOptional[*gatewayv1.GRPCRoute](s, GRPCRoutes),
+		TLS: allOptional[*gatewayv1.TLSRoute](s, TLSRoutes), TCP: allOptional[*gatewayv1.TCPRoute](s, TCPRoutes),
+		Grants: allOptional[*gatewayv1.ReferenceGrant](s, ReferenceGrants), Policies: allOptional[*gatewayv1.BackendTLSPolicy](s, BackendTLSPolicies),
+		Bundles: all[*corev1.ConfigMap](s, bundles),
+	}
+}
