@@ -108,11 +108,11 @@ var LogFields, MoreLogFields = []LogField{
 	"tlv_ssl", "tlv_ssl_verified", "tlv_ssl_version", "tlv_ssl_cipher", "tlv_ssl_cn",
 	"sni", "tls_policy", "tls_offered_versions", "tls_offered_suites", "tls_offered_alpn", "tls_only_sha1", "ja4",
 	"tls_version", "tls_cipher_suite", "tls_resumed", "tls_ech", "tls_client_subject",
-	"route", "backend", "endpoint", "method", "host", "target", "http_version", "user_agent", "referer", "request_id", "traceparent", "user",
+	"route", "backend", "endpoint", "method", "host", "target", "http_version", "user_agent", "referer", "request_id", "traceparent", "trace_id", "user",
 	"status", "reason", "tls_result", "error", "duration_seconds", "connect_seconds", "response_head_seconds", "sample",
 	"bytes_in", "bytes_out", "retries", "more",
 }, []LogField{
-	"started", "time_local", "time_unix", "local", "scheme", "host_name", "host_port", "path", "query", "protocol", "request_line",
+	"span_id", "started", "time_local", "time_unix", "local", "scheme", "host_name", "host_port", "path", "query", "protocol", "request_line",
 	"endpoint_status", "body_bytes_out", "duration_ms", "count", "tab",
 }
 

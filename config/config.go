@@ -54,6 +54,7 @@ type Config struct {
 	Drain          Drain
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log
+	Traces         *Traces    // nil: no traces
 	Limits         Limits
 	// Storage is where replicas share session ticket keys: a directory, or a
 	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
@@ -472,6 +473,7 @@ type Route struct {
 	// HashBy is the key by which backends with Balance Hash choose; empty: the client address. Only
 	// routes made from Kubernetes objects have it.
 	HashBy    []HashPart
+	Fallback  *Fallback    // nil: without an endpoint weir answers 503
 	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
@@ -487,6 +489,7 @@ type Route struct {
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit
+	Limits    *ObjectLimits  // nil: none; only of objects
 	Timeouts  *RouteTimeouts // nil: none
 	Retries   *RouteRetries  // nil: those of the backend
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
@@ -501,6 +504,8 @@ type Route struct {
 	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
 	// their result.
 	Unlogged bool
+	// Untraced: weir traces no requests of the route.
+	Untraced bool
 	// Closure is the reason why the route answers every request with an error; nil: the route
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure

@@ -63,6 +63,7 @@ metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
 access_log: {path: stdout, filter: {retries: true}}
+traces: {otlp: {url: "http://a:4318"}}
 limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
 kubernetes: {tcp: {config_map: a/b}, ingress_nginx: {config_map: a/b}, gateways: {addresses: {pool: [192.0.2.0/28]}}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}, timeouts: {read: 5s}}
 `

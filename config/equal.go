@@ -10,16 +10,16 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
-		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Canary, o.Canary) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
+		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Canary, o.Canary) && equal(r.Fallback, o.Fallback) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
 		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
 		r.CORS.equal(o.CORS) &&
 		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
 		slices.Equal(r.Mirror, o.Mirror) &&
-		r.Unlogged == o.Unlogged &&
+		r.Unlogged == o.Unlogged && r.Untraced == o.Untraced &&
 		r.Compress == o.Compress &&
-		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure) && equal(r.Order, o.Order)
 }
@@ -44,7 +44,7 @@ func (c *CORS) equal(o *CORS) bool {
 		return c == o
 	}
 	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
-		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge
+		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge && c.AsNginx == o.AsNginx
 }
 
 func (e ErrorPage) equal(o ErrorPage) bool {

@@ -52,6 +52,9 @@ func (c *Config) Files() []string {
 	for _, b := range c.Backends {
 		all = append(all, b.TLS.CAFile, b.TLS.CertFile, b.TLS.KeyFile)
 	}
+	if t := c.Traces; t != nil && t.OTLP != nil {
+		all = append(all, t.OTLP.CAFile)
+	}
 	all = slices.DeleteFunc(all, func(f string) bool { return f == "" })
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -107,6 +110,7 @@ func (v *draft) files(folder string) {
 	}
 	v.authFiles(resolve)
 	v.adminFiles(folder)
+	v.checkTraces(resolve)
 	for _, b := range v.backends {
 		resolve(&b.TLS.CAFile, &b.TLS.CertFile, &b.TLS.KeyFile)
 		if b.TLS.CAFile != "" {

@@ -1,8 +1,14 @@
 package config
 
+import (
+	"strings"
+
+	"github.com/weirproxy/weir/pause"
+)
+
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
 func (r *Route) Guarded() bool {
-	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil
+	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil
 }
 
 // DropGuards removes the guards of a route that answers all requests before they are asked.
@@ -19,7 +25,7 @@ func (r *Route) LessGuarded(than *Route) bool {
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
 		r.admitsMore(than) ||
 		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
-		!r.InFlight.covers(than.InFlight)
+		!r.InFlight.covers(than.InFlight) || !r.Limits.covers(than.Limits)
 }
 
 // admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Another
@@ -46,4 +52,58 @@ func (v *draft) checkGuards(r *Route) {
 			v.failAt(v.places[dst], "the route redirects all requests before this could refuse any, so it has no effect; take this out")
 		}
 	}
+}
+
+// warnMethods warns of clients and auth that protect only some methods of a path, if a route without
+// conditions takes all others to the same backend. It does not warn if that route lists its methods as
+// well: then somebody has thought of them.
+func (v *draft) warnMethods() {
+	var byPath map[pathOn]*Route
+	for _, r := range v.routes {
+		pause.IfDue()
+		if r.Match == nil || len(r.Match.Methods) == 0 || r.Clients == nil && r.Auth == "" {
+			continue
+		}
+		if byPath == nil {
+			byPath = v.routesByPath()
+		}
+		if other := v.routeOfOtherMethods(byPath, r); other != nil {
+			v.warnAt(v.places[&r.Match.Methods], "requests with other methods than %s get route %q, which leads to the same backend without %s of this route; list all methods here, or give that route methods too",
+				strings.Join(r.Match.Methods, ", "), other.Name, strings.Join(r.accessGuards(), " and "))
+		}
+	}
+}
+
+// accessGuards names the guards of r that decide who may send requests.
+func (r *Route) accessGuards() (keys []string) {
+	if r.Clients != nil {
+		keys = append(keys, "clients")
+	}
+	if r.Auth != "" {
+		keys = append(keys, "auth")
+	}
+	return keys
+}
+
+// routeOfOtherMethods returns the route without conditions that gets requests for a path of r with other
+// methods, if it leads to the same backend and admits more. nil: there is none.
+func (v *draft) routeOfOtherMethods(byPath map[pathOn]*Route, r *Route) *Route {
+	paths := r.Paths
+	if len(paths) == 0 {
+		paths = []Path{{Value: "/"}}
+	}
+	for _, l := range r.Listeners {
+		for _, h := range v.hostsOf(r) {
+			for _, p := range paths {
+				other := guardOf(byPath, pathOn{hostOn{l, h}, p.Value})
+				if p.Expression || other == nil {
+					other = byPath[pathOn{hostOn{l, h}, "/"}]
+				}
+				if other != nil && !other.Answers() && other.admitsMore(r) && other.sharesBackend(r) {
+					return other
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -47,6 +47,8 @@ var examples = map[string]string{
 	"drain":                           `"drain: {timeout: 30s}"`,
 	"log":                             `"log: {level: debug}"`,
 	"access_log":                      `"access_log: {}", or "access_log: {path: off}" for none`,
+	"traces":                          `"traces: {otlp: {url: 'http://127.0.0.1:4318'}}"`,
+	"traces.otlp":                     `"otlp: {url: 'http://127.0.0.1:4318'}"`,
 	"kubernetes":                      `"kubernetes: {}"`,
 }
 

@@ -34,6 +34,7 @@ type root struct {
 	drain        Drain
 	log          Log
 	accessLog    *AccessLog
+	traces       *Traces
 	limits       Limits
 	shared       Secret // the storage of the top level
 	kubernetes   *Kubernetes
@@ -100,6 +101,7 @@ func (r *root) section() section {
 		{"drain", mapping(r.drain.section), "How weir shuts down."},
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
 		{"access_log", optional(&r.accessLog, NewAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: a line for each request, tunnel and refused connection."},
+		{"traces", optional(&r.traces, NewTraces, (*Traces).section).byDefault("no traces"), "Traces of requests, by the conventions of OpenTelemetry."},
 		{"limits", mapping(r.limits.section), "Limits that protect the whole process."},
 		{"storage", storage(&r.shared).byDefault("none: session ticket keys stay in the process"), "Where replicas share session ticket keys and the key of sticky sessions: a directory, or a redis://, rediss:// or secrets:// URL. ACME entries without a storage of their own use it too."},
 		{"kubernetes", optional(&r.kubernetes, newKubernetes, (*Kubernetes).section).byDefault("none"), "A cluster whose Ingresses weir serves besides the routes of the file. An empty mapping is a complete section."},

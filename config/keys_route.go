@@ -54,6 +54,7 @@ func init() { // functions of the table use the table
 		{"timeouts", lazily(func(r *Route) any { return &r.Timeouts }, func(r *Route) value { return r.timeoutsKey().byDefault("none") }), "How long requests wait for the head of the response, in addition to the timeouts of the backend. Not for tunnels."},
 		{"retries", lazily(func(r *Route) any { return &r.Retries }, func(r *Route) value { return r.retriesKey().byDefault("the backend's") }), "Limits for retries, in place of attempts of the backend's retries. Its share applies too. Not for tunnels."},
 		{"max_body", lazily(func(r *Route) any { return &r.MaxBody }, func(r *Route) value { return size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit") }), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
+		{"traces", lazily(func(r *Route) any { return &r.Untraced }, func(r *Route) value { return negated(&r.Untraced).shownIf(r.Untraced).byDefault("true") }), "false: weir traces no requests of the route, and does not change their traceparent."},
 		{"access_log", lazily(func(r *Route) any { return &r.Unlogged }, func(r *Route) value { return negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true") }), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", lazily(func(r *Route) any { return &r.MaxLifetime }, func(r *Route) value {
 			return duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit")

@@ -115,7 +115,7 @@ func (c *Config) rootWithoutRoutes() *root {
 		listeners: pointers(c.Listeners), headers: pointers(c.HeaderPolicies),
 		certificates: pointers(c.Certificates), policies: pointers(c.TLSPolicies), echKeys: pointers(c.ECHKeys),
 		rateLimits: pointers(c.RateLimits), auth: pointers(c.Auth), backends: c.Backends,
-		health: c.Health, admin: &c.Admin, metrics: c.Metrics, drain: c.Drain, log: c.Log, accessLog: c.AccessLog,
+		health: c.Health, admin: &c.Admin, metrics: c.Metrics, drain: c.Drain, log: c.Log, accessLog: c.AccessLog, traces: c.Traces,
 		limits: c.Limits, shared: c.Storage, kubernetes: c.Kubernetes,
 	}
 	if c.NodeExplicit {

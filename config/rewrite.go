@@ -210,13 +210,16 @@ type pathOn struct {
 	path string
 }
 
-// routesByPath returns the routes without conditions by each of their paths.
+// routesByPath returns the routes without conditions by each of their paths; by "/", if they have none.
 func (v *draft) routesByPath() map[pathOn]*Route {
 	all := make(map[pathOn]*Route)
 	for _, r := range v.routes {
 		pause.IfDue()
 		for _, l := range r.Listeners {
 			for _, h := range v.hostsOf(r) {
+				if r.Match == nil && len(r.Paths) == 0 {
+					all[pathOn{hostOn{l, h}, "/"}] = r
+				}
 				for _, p := range r.Paths {
 					if r.Match == nil && !p.Expression {
 						all[pathOn{hostOn{l, h}, p.Value}] = r

@@ -206,7 +206,7 @@ func (v *draft) config() *Config {
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
 		RateLimits: values(v.rateLimits), Auth: values(v.auth), Backends: v.backends, Health: v.health, Admin: *v.admin, Metrics: v.metrics,
-		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
+		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Traces: v.traces, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}
 	c.Routes = v.splitRoutes()

@@ -36,6 +36,7 @@ func (v *draft) warn() {
 		v.warnRoute(r)
 	}
 	v.warnRewrites()
+	v.warnMethods()
 	for _, c := range v.certificates {
 		if c.ACME != nil {
 			v.warnACME(c.ACME)

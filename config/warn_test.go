@@ -227,3 +227,35 @@ func TestWarningsOfCertificates(t *testing.T) {
 	f(both, hosts+"}}]\ntls_policies: {default: {sha1_signatures: true}}\n",
 		"weir.yaml:4:43: tls_policies.default.sha1_signatures: this policy applies to all hosts without another, so weir uses SHA-1 signatures with every client that offers nothing better; give the hosts that need SHA-1 a policy of their own")
 }
+
+// Guards for some methods alone: other methods get another route to the same backend.
+func TestWarningsOfMethods(t *testing.T) {
+	const staff = "match: {methods: [GET]}, clients: {allow: [192.0.2.0/24]}, backend: app}"
+	f := func(warned bool, routes ...string) {
+		t.Helper()
+		text := "listeners: {web: {address: ':80', protocol: http}}\nbackends: {app: {endpoints: ['a:1']}, other: {endpoints: ['b:1']}}\nroutes:\n"
+		for i, r := range routes {
+			text += "- {name: r" + string(rune('0'+i)) + ", listeners: [web], " + r + "\n"
+		}
+		text += "- {name: unrelated, listeners: [web], hosts: [x.test], backend: other}\n"
+		const want = `routes[0].match.methods: requests with other methods than GET get route "r1", which leads to the same backend without clients of this route; list all methods here, or give that route methods too`
+		got := mustParse(t, text).Warnings
+		if len(got) > 1 || warned != (len(got) == 1) || warned && got[0].Message != want {
+			t.Errorf("%s\n%q, want a warning: %t", text, got, warned)
+		}
+	}
+	f(true, "paths: [/admin], "+staff, "paths: [/], backend: app}")
+	f(true, "paths: [/admin], "+staff, "backend: app}")
+	f(true, staff, "backend: app}")
+	f(true, "paths: [/admin/a], "+staff, "paths: [/admin], backend: app}", "paths: [/], clients: {allow: [192.0.2.0/24]}, backend: app}")
+	f(true, "paths: ['~/admin/[0-9]+'], "+staff, "backend: app}")
+	f(true, "hosts: [a.test], paths: [/admin], "+staff, "hosts: [a.test, b.test], backend: app}")
+	f(false, "paths: [/admin], "+staff)
+	f(false, "paths: [/admin], "+staff, "paths: [/other], backend: app}")
+	f(false, "paths: [/admin], "+staff, "paths: [/admin], clients: {allow: [192.0.2.0/24]}, backend: app}", "paths: [/], backend: app}")
+	f(false, "paths: [/admin], "+staff, "paths: [/], match: {methods: [GET, POST]}, backend: app}") // listed
+	f(false, "paths: [/admin], "+staff, "paths: [/], backend: other}")
+	f(false, "paths: [/admin], "+staff, "paths: [/], respond: {status: 403}}")
+	f(false, "hosts: [a.test], paths: [/admin], "+staff, "hosts: [b.test], backend: app}")
+	f(false, "paths: [/admin], match: {methods: [GET]}, max_body: 1KiB, backend: app}", "paths: [/], backend: app}")
+}

@@ -75,6 +75,9 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 		return false
 	}
 	l.count.headers[o.result][o.version].Inc()
+	if o.result == resultAccepted {
+		a.c.NoteHeader(time.Since(a.c.Accepted))
+	}
 	if o.result != resultAccepted || mode == config.HeaderDiscard {
 		return a.identified() && (mode == config.HeaderRequire || a.countClient()) // only the address of the socket is known
 	}

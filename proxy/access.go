@@ -37,6 +37,9 @@ func (x *exchange) describe(r *accesslog.Record, now time.Time) {
 	r.Connect, r.ResponseHead, r.Attempts = x.attempts.connect, x.waited, x.attempts.made
 	r.Request, r.User, r.Status, r.Reason, r.Err = &x.req, x.user, x.status, x.reason, x.err
 	x.security.describe(r)
+	if x.trace != nil {
+		r.TraceID, r.SpanID = x.trace.ID, x.trace.Span
+	}
 	r.Received, r.Sent = x.wire.Transferred()
 	r.Response, r.Body, r.Secure = &x.res, x.sent, x.Secure()
 	if r.Version = x.wire.Version(); x.req.Minor == 0 {
@@ -64,20 +67,27 @@ func (x *exchange) record(now time.Time) {
 		m = x.route.metrics
 	}
 	in, out := x.wire.Transferred()
-	m.exchange(x.status, now.Sub(x.started), in, out)
+	m.exchange(x.status, now.Sub(x.started), in, out, x.trace)
 	if x.reason != "" {
 		x.proxy.Metrics.slowClient(x.edge.name, x.reason)
 	}
+	log := x.proxy.log.Load()
 	if x.route != nil && x.route.config.Unlogged {
+		log = nil
+	}
+	if log == nil && x.trace == nil {
 		return
 	}
-	if log := x.proxy.log.Load(); log != nil {
-		r := records.Get().(*accesslog.Record)
-		x.describe(r, now)
-		(*log)(r)
-		*r = accesslog.Record{}
-		records.Put(r)
+	r := records.Get().(*accesslog.Record)
+	x.describe(r, now)
+	if x.trace != nil {
+		x.endTrace(r)
 	}
+	if log != nil {
+		(*log)(r)
+	}
+	*r = accesslog.Record{}
+	records.Put(r)
 }
 
 // lost reports a connection that ended with an unusual error. The reset of an idle connection

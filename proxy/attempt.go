@@ -223,6 +223,9 @@ func (a *attempt) gotHead() *outcome {
 		return a.lostEndpoint(errNotAccepted)
 	}
 	a.endpoint.Succeeded()
+	if a.all.trace != nil {
+		a.all.trace.Answered(res.Status)
+	}
 	if o := a.all.discards(res.Status); o != nil {
 		return o
 	}

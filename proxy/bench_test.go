@@ -7,10 +7,17 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/accesslog"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // loop listens on address, and answers every read with the same response, without an allocation.
@@ -50,8 +57,13 @@ func exchanges(t testing.TB, request, response string) func() {
 
 // exchangesOf is like exchanges, with a configuration.
 func exchangesOf(t testing.TB, text, request, response string) func() {
+	return exchangesBy(t, text, request, response, func(p *Proxy) { p.SetLog(nil) })
+}
+
+// exchangesBy is like exchangesOf; change sets up the proxy.
+func exchangesBy(t testing.TB, text, request, response string, change func(*Proxy)) func() {
 	r := newRig(t, text, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
-	r.proxy.SetLog(nil)
+	change(r.proxy)
 	c, err := net.Dial("tcp", r.addrs["web"])
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +100,27 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	f(browser, small)
 	f("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", small)
 	f(browser, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
+}
+
+// A line of the access log allocates nothing either, nor does a request that is not traced.
+func TestObservedExchangesAllocateNothing(t *testing.T) {
+	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
+	w, err := accesslog.Open(accesslog.Options{Path: os.DevNull, Buffer: 16 << 20, Written: counter(), Full: counter(), Failed: counter()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	format := accesslog.NewFormat(*config.NewAccessLog())
+	one := exchangesBy(t, plain, browser, small, func(p *Proxy) {
+		p.SetLog(func(r *accesslog.Record) { w.Put(format, r) })
+		p.SetTracer(trace.NewTracer(0, nil, trace.NewBuffer(1<<20, counter())))
+	})
+	for range 1000 {
+		one()
+	}
+	if n := testing.AllocsPerRun(1000, one); n > 0 {
+		t.Errorf("an exchange allocates %v times", n)
+	}
 }
 
 // exchanges2 is like exchanges, for HTTP/2 over TLS with several streams at once. The function returns the

@@ -18,7 +18,8 @@ import (
 // different tables.
 type clientSide struct {
 	proxy *Proxy
-	cuts  cutter // the connection; over HTTP/2 the exchanges share it
+	conn  *conn.Conn // over HTTP/2 the exchanges share it
+	cuts  cutter     // the same
 
 	origin   *conn.Origin
 	security Security
@@ -50,7 +51,7 @@ func (c *clientSide) Secure() bool {
 
 // newClientSide describes a connection that is about to speak HTTP. h is nil without TLS.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
-	cl := clientSide{proxy: p, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.forwarding.Believes(c.Client.Addr())}
+	cl := clientSide{proxy: p, conn: c, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.forwarding.Believes(c.Client.Addr())}
 	if h != nil {
 		cl.security, cl.sniHost = newSecurity(tc, h.sni, h.policy), h.host
 		cl.certify()

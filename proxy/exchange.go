@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // exchange is a request, its response and its result.
@@ -55,6 +56,7 @@ type progress struct {
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
 	packing    packing          // of the response's body
+	trace      *trace.Trace     // nil: the exchange is not traced
 	sent       int64            // bytes of the response's body, as the client gets it
 }
 
@@ -73,6 +75,9 @@ func (x *exchange) serve() {
 	}
 	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
+	if t := x.proxy.tracer.Load(); t != nil {
+		x.beginTrace(t, route)
+	}
 	if refusal != nil {
 		if refusal == refuseGuardedPath {
 			x.err = x.whyGuarded()

@@ -28,7 +28,7 @@ func (x *exchange) forward(r *Route) {
 		x.reply(refuseGuardedRewrite)
 		return
 	}
-	if r = x.destination(r); r.closed != nil {
+	if r = x.orFallback(x.destination(r)); r.closed != nil {
 		x.route = r
 		x.replyClosed(r.closed)
 		return
@@ -71,7 +71,14 @@ func (x *exchange) rewrite(hostOverride string) {
 	} else if req.Find(message.Host) < 0 {
 		req.SetHost(req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
 	}
+	if x.trace != nil {
+		x.trace.Inject(&req.Head)
+	}
 	x.route.filters.EditRequest(x) // a host of the route replaces that of the backend
+	if e := x.route.report; e != nil {
+		x.RequestID()
+		e.write(&req.Head, http.StatusServiceUnavailable)
+	}
 	addVisit(req)
 	x.visited = true
 }
@@ -79,7 +86,7 @@ func (x *exchange) rewrite(hostOverride string) {
 // prepare sets up the attempts for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
-	a.backend, a.limits, a.metrics = r.backend, r.limits, r.metrics
+	a.backend, a.limits, a.metrics, a.trace = r.backend, r.limits, r.metrics, x.trace
 	a.requester, a.to, a.body = x, x, x.wire
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res

@@ -32,6 +32,10 @@ routes:
 - {name: same, listeners: [web], hosts: [a.test], paths: [/same], clients: {allow: [127.0.0.0/8]}, rewrite: {prefix: /same/below}, backend: b}
 - {name: alias, listeners: [web], hosts: [alias.test], rewrite: {host: a.test}, backend: b}
 - {name: away, listeners: [web], hosts: [a.test], paths: [/away], rewrite: {host: none.test, prefix: /}, backend: b}
+- {name: everything, listeners: [web], hosts: [all.test], clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: exception, listeners: [web], hosts: [all.test], paths: [/api], rewrite: {prefix: /}, backend: b}
+- {name: expressions, listeners: [web], hosts: [regex.test], paths: ["~/(.*)"], clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: excepted, listeners: [web], hosts: [regex.test], paths: [/api], rewrite: {prefix: /}, backend: b}
 backends: {b: {endpoints: ['@b']}, c: {endpoints: ['@c']}}
 `
 
@@ -77,6 +81,9 @@ func TestRewriteIntoGuardedPaths(t *testing.T) {
 	f("POST", "a.test/pub/posted", "guarded_path")
 	f("GET", "a.test/same/x", "b /same/below/x")
 	f("GET", "alias.test/x", "b /x")
+	f("GET", "all.test/api/x", "b /x") // a guard for all paths has exceptions
+	f("GET", "all.test/x", "client_denied")
+	f("GET", "regex.test/api/x", "b /x")
 	f("GET", "a.test/admin", "client_denied")
 	c.write("GET /pub/ADMIN HTTP/1.1\r\nHost: a.test\r\n\r\n")
 	c.wantResponse(400, refuseGuardedRewrite.Detail+"\n")

@@ -45,9 +45,10 @@ type rig struct {
 	refusals     chan entry
 	clientChecks atomic.Int64 // how often a wait for an endpoint continued after a check; see waitForClientChecks
 
-	mu   sync.Mutex
-	stop []func()
-	open map[*conn.Conn]struct{}
+	mu    sync.Mutex
+	greet func(*conn.Conn) // called for each accepted connection; nil: none
+	stop  []func()
+	open  map[*conn.Conn]struct{}
 }
 
 // entry is a line of the access log by its field names.
@@ -296,6 +297,9 @@ func (r *rig) serve(c *conn.Conn, listener string) {
 		defer r.mu.Unlock()
 		delete(r.open, c)
 		r.serving.Done()
+	}
+	if r.greet != nil {
+		r.greet(c)
 	}
 	r.serving.Go(func() { r.proxy.Serve(c, listener) })
 }

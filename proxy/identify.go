@@ -169,7 +169,9 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	begun := time.Now()
 	err := tc.Handshake()
 	if err == nil {
-		p.Metrics.handshook(e, time.Since(begun))
+		took := time.Since(begun)
+		c.NoteHandshake(took)
+		p.Metrics.handshook(e, took)
 	}
 	if err != nil {
 		err = e.explain(tc, h.reason(err))

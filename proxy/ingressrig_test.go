@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
@@ -97,7 +98,7 @@ func echoServer(b *kube.Backend, pod int) *httptest.Server {
 		fmt.Fprintf(w, "%s\n\n%s", strings.Join(lines, "\n"), body)
 	}))
 	s.Config.ErrorLog = nil
-	if b.UsesTLS() {
+	if b.UsesTLS() || b.Protocol == config.ProtocolTCP {
 		s.StartTLS()
 	} else {
 		s.Start()
@@ -181,4 +182,16 @@ func ingress(name string, age int, rules string, annotations ...string) string {
 		fmt.Fprintf(&b, "{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}\n---\n", s, namespace)
 	}
 	return b.String()
+}
+
+// handshake opens a TLS connection for a host.
+func (i *ingressRig) handshake(host string) error {
+	i.Helper()
+	c, err := net.Dial("tcp", i.addrs["websecure"])
+	if err != nil {
+		i.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	return tls.Client(c, &tls.Config{ServerName: host, InsecureSkipVerify: true}).Handshake()
 }

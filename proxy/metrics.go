@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // Metrics counts exchanges and tunnels. It outlives tables: after a reload, the counts of a
@@ -314,6 +315,9 @@ func (m *Metrics) retainListeners(t *Table) {
 // use counts a route of the table n times, and returns its metrics. m.mu is held.
 func (m *Metrics) use(r *Route, n int) []*routeMetrics {
 	all := []*routeMetrics{r.metrics}
+	if r.fallback != nil {
+		all = append(all, r.fallback.metrics)
+	}
 	if r.weighted != nil {
 		for _, d := range r.weighted.routes {
 			all = append(all, d.metrics)
@@ -451,14 +455,18 @@ func (m *Metrics) refused(listener, reason string) {
 	}
 }
 
-// exchange counts one exchange. Only an endpoint can choose a code that is out of range.
-func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
+// exchange counts one exchange. traced is nil unless the exchange is traced. Only an endpoint can choose a code that is out of range.
+func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced *trace.Trace) {
 	s := r.get()
 	if code < 0 || code >= len(s.codes)*len(hundred{}) {
 		code = 0
 	}
 	s.counter(code).Inc()
-	s.duration.Observe(d.Seconds())
+	if traced == nil {
+		s.duration.Observe(d.Seconds())
+	} else {
+		observeTraced(s.duration, d, traced)
+	}
 	s.in.Add(float64(in))
 	s.out.Add(float64(out))
 }

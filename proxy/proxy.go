@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/trace"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -57,6 +58,7 @@ type Proxy struct {
 	departed   atomic.Pointer[map[string]departed] // listeners that reloads removed
 	draining   atomic.Bool
 	log        atomic.Pointer[func(*accesslog.Record)]
+	tracer     atomic.Pointer[trace.Tracer]
 	tunnels    tunnels
 	localConns localConnections
 	http2      http2Sessions

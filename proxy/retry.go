@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // trier needs an endpoint: for a request (attempts), or for a tunnel (tunnelDial).
@@ -31,6 +32,8 @@ type retries struct {
 	made    int               // attempts
 	excused int               // attempts that do not count: the address refused or could not be reached
 	connect time.Duration     // how long the last attempt to connect took
+	trace   *trace.Trace      // nil: the request is not traced
+	queued  time.Time         // of a traced request: when it began to wait for the endpoint of the attempt; zero: there is no queue
 	first   time.Time         // when the first attempt began; set only if limits has within
 }
 
@@ -47,7 +50,15 @@ func (r *retries) run(t trier) *outcome {
 		if r.made++; r.made == 1 && r.limits != nil && r.limits.within != 0 {
 			r.first = time.Now()
 		}
+		before := r.connect
+		if r.trace != nil {
+			r.connect = 0
+			r.trace.Try(r.queued, e.Address())
+		}
 		o := t.try(e, own, fresh)
+		if r.trace != nil {
+			r.tried(o, before)
+		}
 		if o == tunnelOpened {
 			return o // the endpoint is released when its tunnel ends
 		}
@@ -71,6 +82,7 @@ func (r *retries) acquireBy(t trier, tried []*backend.Endpoint) (*backend.Endpoi
 	begun := time.Now()
 	e, own, err := t.acquire(tried)
 	r.metrics.get().times.queued(time.Since(begun))
+	r.queued = begun
 	return e, own, err
 }
 

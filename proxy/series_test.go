@@ -86,7 +86,7 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 	}
 	use := func() {
 		table.each(func(r *Route) {
-			r.metrics.exchange(200, time.Millisecond, 1, 1)
+			r.metrics.exchange(200, time.Millisecond, 1, 1, nil)
 			m.tunnelEnded(r.name, "eof")
 		})
 	}
@@ -176,7 +176,7 @@ func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 		table := tableWith(t, m, routes)
 		p.Swap(table)
 		for _, r := range table.routes {
-			r.metrics.exchange(200, time.Millisecond, 1, 1)
+			r.metrics.exchange(200, time.Millisecond, 1, 1, nil)
 			r.metrics.get().generated("redirect").Inc()
 			m.tunnelEnded(r.name, "eof")
 		}
@@ -219,7 +219,7 @@ func TestSeriesOfGoneRoutesStayAway(t *testing.T) {
 	p.Swap(table)
 	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
 	table.each(func(r *Route) {
-		r.metrics.exchange(200, time.Millisecond, 1, 1)
+		r.metrics.exchange(200, time.Millisecond, 1, 1, nil)
 		r.metrics.get().tunnels.Inc()
 		m.tunnelEnded(r.name, "eof")
 	})
@@ -237,7 +237,7 @@ func TestCodesAreBounded(t *testing.T) {
 	p.Swap(table)
 	table.each(func(r *Route) {
 		for code := range 700 {
-			r.metrics.exchange(code, time.Millisecond, 0, 0)
+			r.metrics.exchange(code, time.Millisecond, 0, 0, nil)
 		}
 	})
 	if n := strings.Count(exposed(t, reg), "weir_http_requests_total{"); n != mostCodes+1 && n != mostCodes {
@@ -249,8 +249,8 @@ func TestCodesAreBounded(t *testing.T) {
 func TestSeriesAreFoundWithoutAllocating(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
 	r := m.route(routeKey{routeLabels{"r", "tenant", "ingress", "host"}, "b"})
-	r.exchange(200, time.Millisecond, 1, 1)
-	if n := testing.AllocsPerRun(100, func() { r.exchange(200, time.Millisecond, 1, 1) }); n != 0 {
+	r.exchange(200, time.Millisecond, 1, 1, nil)
+	if n := testing.AllocsPerRun(100, func() { r.exchange(200, time.Millisecond, 1, 1, nil) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -49,9 +49,11 @@ type Route struct {
 	pages   []errorPage
 	mirrors []*mirror
 
-	weighted *weighted  // nil: there is at most one backend
-	limits   *tryLimits // of timeouts and retries; nil: those of the backend
-	whole    *Route     // the weighted route of which this is a destination; nil: none
+	weighted *weighted    // nil: there is at most one backend
+	limits   *tryLimits   // of timeouts and retries; nil: those of the backend
+	fallback *Route       // with another backend, while that of the route has no endpoint; nil: none
+	report   *errorReport // what the backend of a fallback learns of the route; nil: it is no fallback
+	whole    *Route       // the weighted route of which this is a destination; nil: none
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -287,6 +289,9 @@ func (parts *Parts) route(r *config.Route, unusual map[string]*config.Backend, b
 	if len(names) == 0 && !r.Answers() && r.Closure == nil {
 		return nil, fmt.Errorf("building the table: route %s names no backend", r.Name)
 	}
+	if f := r.Fallback; f != nil {
+		names = append(names, f.Backend)
+	}
 	for _, name := range names {
 		if parts.backend(name) == nil {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
@@ -298,6 +303,7 @@ func (parts *Parts) route(r *config.Route, unusual map[string]*config.Backend, b
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made, unusual)
 	}
+	made.fallback = parts.newFallback(made)
 	return made, nil
 }
 
@@ -338,7 +344,8 @@ func (r *Route) asks(backends *overlay.Map[*backend.Backend]) bool {
 		now, _ := backends.Get(b.Name())
 		return now != b
 	}
-	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return isOther(p.backend) }) &&
+	return (r.fallback == nil || !isOther(r.fallback.backend)) &&
+		!slices.ContainsFunc(r.pages, func(p errorPage) bool { return isOther(p.backend) }) &&
 		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return isOther(m.backend) })
 }
 

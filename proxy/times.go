@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"encoding/hex"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/trace"
 )
 
 // This file has the histograms of times.
@@ -165,4 +167,13 @@ func observe(in *atomic.Pointer[prometheus.Observer], vec *prometheus.HistogramV
 		in.Store(o)
 	}
 	(*o).Observe(d.Seconds())
+}
+
+// observeTraced counts a time with the id of the trace as its exemplar.
+func observeTraced(in prometheus.Observer, d time.Duration, t *trace.Trace) {
+	if e, ok := in.(prometheus.ExemplarObserver); ok {
+		e.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": hex.EncodeToString(t.ID[:])})
+		return
+	}
+	in.Observe(d.Seconds())
 }

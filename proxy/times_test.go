@@ -145,7 +145,7 @@ func TestShape(t *testing.T) {
 	c := config.NewMetrics()
 	c.Buckets, c.Native = []time.Duration{time.Millisecond, time.Minute}, true
 	m.Shape(c)
-	m.route(routeKey{routeLabels: routeLabels{route: "a"}, backend: "b"}).exchange(200, time.Second, 0, 0)
+	m.route(routeKey{routeLabels: routeLabels{route: "a"}, backend: "b"}).exchange(200, time.Second, 0, 0, nil)
 	h := histogramOf(t, reg, "weir_http_request_duration_seconds", "route", "a")
 	if len(h.GetBucket()) != 2 || h.GetBucket()[1].GetUpperBound() != 60 || h.GetBucket()[1].GetCumulativeCount() != 1 || len(h.GetPositiveSpan()) == 0 {
 		t.Errorf("the histogram is %v", h)

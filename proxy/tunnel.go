@@ -219,7 +219,10 @@ func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
 	rec.Request, rec.Response = x.req.Clone(), nil
-	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
+	x.route.metrics.exchange(rec.Status, x.waited, 0, 0, x.trace)
+	if x.trace != nil {
+		x.endTrace(rec)
+	}
 	return &openTunnel{client: client, listener: x.edge.name, started: x.started, upgrade: rec}
 }
 

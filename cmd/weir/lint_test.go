@@ -25,7 +25,7 @@ spec:
   tls: [{hosts: [a.example], secretName: a}]
   rules: [{host: a.example, http: {paths: [{path: "/api(/|$)(.*)", pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}]}}]
 ---
-{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop, annotations: {traefik.ingress.kubernetes.io/service.serversscheme: https}}}
+{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop, annotations: {traefik.ingress.kubernetes.io/service.serverstransport: a}}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}
 `

@@ -71,7 +71,8 @@ func (v *conversion) serviceBackend(c *claim.Claim) string {
 		v.on(c.Owner, reasonOf(err), "The backend of %s is %v.", c.Match, err)
 	}
 	v.letSpeak(&b, c)
-	v.choose(&b, v.asked[c.Owner])
+	v.ofService(&b, v.service(b.Source))
+	v.choose(&b, v.asks(c))
 	if v.keep(b); err == nil {
 		v.use(c.Owner, b.Name, c.Implicit)
 	}
@@ -355,16 +356,7 @@ func addUsed(used map[config.ObjectName]string, of config.ObjectName, backend st
 
 // firstPort is a backend of the Service's first TCP port.
 func (v *conversion) firstPort(name config.ObjectName) string {
-	var port claim.Port
-	if s := v.service(name); s != nil {
-		for _, p := range s.Spec.Ports {
-			if isTCP(&p) {
-				port.Number = p.Port
-				break
-			}
-		}
-	}
-	b, err := v.serving(name, port)
+	b, err := v.serving(name, v.firstOf(name))
 	if err != nil {
 		v.event(corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: name.Namespace, Name: name.Name}, reasonOf(err),
 			"kubernetes.require_local in weir's configuration requires a ready endpoint of %v.", err)

@@ -377,6 +377,7 @@ func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
+	g.priorities = map[*claim.Owner]int{}
 	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g

@@ -272,6 +272,9 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if f := r.Fallback; f != nil {
+		to += fmt.Sprintf(" or %s %+v", f.Backend, f.Report)
+	}
 	if r.Sticky != nil {
 		to += fmt.Sprintf(" sticky %+v", *r.Sticky)
 	}
@@ -311,6 +314,9 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	}
 	if b.Balance != config.LeastRequests {
 		marks += fmt.Sprint(" ", b.Balance)
+	}
+	if b.Host != "" {
+		marks += " host " + b.Host
 	}
 	if b.Sticky != nil {
 		marks += " sticky"

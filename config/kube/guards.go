@@ -148,6 +148,7 @@ func urlBackend(namespace, server string) (b *Backend, err error) {
 // applyGuards gives a route the guards of its Ingress that need other objects.
 func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
 	s, a := v.asked[owner], v.auth[owner]
+	r.Limits = limitsOf(owner, &s.Limits)
 	if a == nil || s.Any && s.Everybody { // nobody needs authentication
 		return
 	}
@@ -160,3 +161,39 @@ func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
 		v.keep(*a.asks)
 	}
 }
+
+// corsOf is how routes of an Ingress treat requests from pages of other origins; nil: endpoints
+// decide.
+func corsOf(c *annotation.CORS) *config.CORS {
+	if !c.Enabled {
+		return nil
+	}
+	return &config.CORS{Origins: c.Origins, Methods: listOf(c.Methods), Headers: listOf(c.Headers), Expose: listOf(c.Expose),
+		Credentials: c.Credentials, MaxAge: c.MaxAge, AsNginx: true}
+}
+
+// listOf is a value of a HTTP header as an element that is written as it is.
+func listOf(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
+}
+
+// limitsOf are the limits of the routes of an Ingress, which share them; nil: none.
+func limitsOf(owner *claim.Owner, l *annotation.Limits) *config.ObjectLimits {
+	if !l.Any() {
+		return nil
+	}
+	all := &config.ObjectLimits{Name: owner.Name.String(), RateStatus: l.RateStatus, InFlight: l.Open, OpenStatus: l.OpenStatus, Except: l.Except}
+	for _, r := range []config.Rate{{Number: l.PerSecond, Per: time.Second}, {Number: l.PerMinute, Per: time.Minute}} {
+		if r.Number > 0 {
+			all.Rates = append(all.Rates, config.ObjectRate{Rate: r, Burst: min(r.Number*l.Multiplier, mostBurst)})
+		}
+	}
+	return all
+}
+
+// mostBurst is the same limit as in the file. A whole burst at the slowest rate then takes less time
+// than a time.Duration can hold.
+const mostBurst = 1_000_000

@@ -23,6 +23,12 @@ func showGuards(r *config.Route) string {
 			b.WriteString(" or clients")
 		}
 	}
+	if l := r.Limits; l != nil {
+		fmt.Fprintf(&b, " limits %+v", *l)
+	}
+	if c := r.CORS; c != nil {
+		fmt.Fprintf(&b, " cors %+v", *c)
+	}
 	return b.String()
 }
 

@@ -32,6 +32,9 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
 	v.readGuards(owner)
+	if n := annotation.Priority(o); n > 0 {
+		v.priorities[owner] = n
+	}
 	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/"}
 	if _, given := o.Annotations[AnnotationProtocol]; given {
 		i.protocol = new(o.Annotations[AnnotationProtocol])
@@ -74,7 +77,7 @@ func (v *conversion) readRules(i *ingress) {
 			v.on(i.owner, event.ReasonPath, "The rule for %s has no paths, and there is no default backend; add paths, or spec.defaultBackend.", claim.HostText(host))
 		}
 		if rule.HTTP != nil {
-			v.readPaths(i, host, rule.HTTP.Paths)
+			v.readPaths(i, host, typedPaths(i.Ingress, rule.HTTP.Paths))
 		}
 	}
 }

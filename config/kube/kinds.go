@@ -255,10 +255,10 @@ func (s *Source) alike(old, now any) bool {
 			return false // what the ConfigMap sets depends on the annotations that there are
 		}
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && sameTraefik(a.Annotations, b.Annotations) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
-		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && sameTraefik(a.Annotations, b.Annotations) &&
 			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.ConfigMap:
 		b, ok := now.(*corev1.ConfigMap)

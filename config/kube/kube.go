@@ -89,8 +89,10 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	for _, i := range all {
 		owners = append(owners, v.read(i))
 	}
+	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
+	v.findPassthrough()
 	for _, c := range v.decision.Granted {
 		v.route(c)
 	}
@@ -120,14 +122,16 @@ type conversion struct {
 
 	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
 
-	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
-	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth     map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
-	patterns *patternHosts                        // hosts with regular expressions
-	canaries map[canaryAt][]*canary               // the oldest first
-	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
-	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
-	decision *claim.Decision                      // about all claims
+	guards     map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
+	asked      map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
+	patterns   *patternHosts                        // hosts with regular expressions
+	canaries   map[canaryAt][]*canary               // the oldest first
+	through    map[string]*claim.Claim              // those that get the TLS connections of their host
+	twins      map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	moves      map[*claim.Claim]*config.Redirect    // of claims that are only redirected
+	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
+	decision   *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool    // the paths that are closed so far
 	routes   []*config.Route         // so far
@@ -145,7 +149,7 @@ func newConversion(file *config.Config) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: &Objects{}, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, priorities: map[*claim.Owner]int{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

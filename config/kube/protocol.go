@@ -58,6 +58,9 @@ func (v *conversion) letSpeak(b *Backend, c *claim.Claim) {
 			v.on(c.Owner, event.ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
 		}
 	}
+	if s, given := traefikSpeech[v.traefikOf(b.Source).Scheme]; given {
+		own = s
+	}
 	b.speak(own)
 	if c.Backend.Protocol == nil {
 		return

@@ -14,10 +14,14 @@ import (
 
 // route makes the routes of a granted claim, on each listener where the file allows it.
 func (v *conversion) route(c *claim.Claim) {
+	v.overTLS(c)
 	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Closure: c.Closure()}
 	if r.Redirect = v.moveOf(c); r.Redirect == nil {
 		r.Backend = v.backend(c)
 		v.addCanary(&r, c)
+	}
+	if r.Redirect == nil && r.Closure == nil {
+		r.Fallback = v.fallback(c)
 	}
 	if c.Owner.Kind == ingressKind {
 		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
@@ -26,7 +30,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		applySettings(&r, c, v.asks(c), v.settings)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
 	}
@@ -46,7 +50,13 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	byPolicy := map[string][]string{} // the listeners of routes to the backend, by TLS policy
 	v.routePlain(c, r, byPolicy)
+	if v.through[c.Host] == c {
+		v.routePassthrough(c, r)
+	}
 	for _, l := range v.secure {
+		if v.passesOn(c.Host, l) {
+			continue
+		}
 		if t, itself := v.tlsOn(l.Name, c.Host); v.isFree(c, l, t, itself) && !v.fileHas(c, l) {
 			byPolicy[t.policy] = append(byPolicy[t.policy], l.Name)
 		}
@@ -64,9 +74,10 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Auth, redirect.Satisfy = "", ""
+	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
+	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
+	redirect.Fallback = nil
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -25,6 +25,8 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 		{"proxy-next-upstream-tries", "2", "3", false},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
 		{"rewrite-target", "/$1", "/$2", false},
+		{"ssl-passthrough", "true", "false", false},
+		{"default-backend", "a", "b", false},
 		{"upstream-hash-by", "$uri", "$host", false},
 		{"load-balance", "round_robin", "ewma", false},
 		{"service-upstream", "true", "false", false},

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -224,6 +225,11 @@ func (b *bench) probe(r row) error {
 			return err
 		}
 	}
+	if r.file == pathJSON {
+		if err := b.probePacked(r); err != nil {
+			return err
+		}
+	}
 	address := fmt.Sprintf("127.0.0.1:%d", r.port(b.setup))
 	c, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
@@ -245,6 +251,40 @@ func (b *bench) probe(r row) error {
 		return err
 	}
 	return checkResponse(bufio.NewReader(c), b.setup.Body)
+}
+
+// probePacked checks that the proxy compresses the response of the row.
+func (b *bench) probePacked(r row) error {
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", r.port(b.setup)), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(c, "GET "+r.file+" HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	packed, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Encoding") != "gzip" {
+		return fmt.Errorf("%s is not compressed: %s, %v", r.file, resp.Status, resp.Header)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(z)
+	if err != nil || len(body) < 10<<10 || len(packed) > len(body)/2 {
+		return fmt.Errorf("%s has %d bytes, compressed %d: %w", r.file, len(body), len(packed), err)
+	}
+	return nil
 }
 
 // glance has the values of the counters at one point in time.

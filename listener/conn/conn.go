@@ -70,6 +70,8 @@ type Conn struct {
 
 	closed, established bool
 
+	greeting greeting
+
 	quietSince quietMark     // see since.go
 	parkDenied atomic.Bool   // mayPark returned false, and no bytes have arrived since
 	parked     atomic.Uint64 // the park.Token of the last wait in the lot, or 0

@@ -3,6 +3,7 @@ package pressure
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -116,6 +117,15 @@ func (h *house) Share(most int64, may func(conn.Network) bool) {
 	h.places, h.may = most, may
 }
 
+// lets reports whether weir lets a new connection of n in although there is no room. The
+// Watch, which the answer wakes, replaces the function.
+func (h *house) lets(n conn.Network) bool {
+	h.mu.Lock()
+	may := h.may
+	h.mu.Unlock()
+	return may(n)
+}
+
 // admitted returns how many more connections weir would accept.
 func (h *house) admitted() int64 {
 	h.mu.Lock()
@@ -139,7 +149,10 @@ func (h *house) waiting(entitled func(conn.Network) bool) bool {
 }
 
 func (h *house) exchanges(f func(*conn.Conn, int)) {
-	for c, n := range h.running {
+	h.mu.Lock()
+	running := maps.Clone(h.running)
+	h.mu.Unlock()
+	for c, n := range running {
 		f(c, n)
 	}
 }

@@ -159,10 +159,10 @@ func TestSharedOut(t *testing.T) {
 		if n := len(cutOf(theirs)); n != 0 || h.sharing() == 0 {
 			t.Errorf("before anybody was let in it lost %d connections, and %d places are given", n, h.sharing())
 		}
-		if h.may(network(1)) {
+		if h.lets(network(1)) {
 			t.Error("a newcomer of the largest network was let in")
 		}
-		if !h.may(network(2)) || !h.may(network(3)) {
+		if !h.lets(network(2)) || !h.lets(network(3)) {
 			t.Error("newcomers of others were not")
 		}
 		h.from(2, conn.Active, -1)
@@ -193,7 +193,7 @@ func TestShareHalf(t *testing.T) {
 		h.waitFrom(2)
 		after(2 * patience)
 		let := 0
-		for h.may(network(2)) {
+		for h.lets(network(2)) {
 			h.from(2, conn.Active, -1)
 			synctest.Wait()
 			if let++; let > 100 {
@@ -303,12 +303,11 @@ func TestExchangesOfHTTP2Count(t *testing.T) {
 		for range 10 {
 			ones = append(ones, h.from(2, conn.Active, -1))
 		}
-		h.running[two] = 90
-		h.set(func() { h.base = 89 })
+		h.set(func() { h.running[two], h.base = 90, 89 })
 		h.start(0.9, 0.8)
 		h.waitFrom(3)
 		after(2 * patience)
-		if !h.may(network(3)) {
+		if !h.lets(network(3)) {
 			t.Fatal("another network is not let in")
 		}
 		synctest.Wait()

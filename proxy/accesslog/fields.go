@@ -24,12 +24,12 @@ var fields = []field{
 	{"listener", func(l *line, r *Record) { l.text(r.Listener) }},
 	{"client", writeClient},
 	{"client_address", func(l *line, r *Record) {
-		if c := r.client(); c.IsValid() {
+		if c := r.ClientAddress(); c.IsValid() {
 			l.host(c.Addr())
 		}
 	}},
 	{"client_port", func(l *line, r *Record) {
-		if c := r.client(); c.Port() != 0 {
+		if c := r.ClientAddress(); c.Port() != 0 {
 			l.number(int64(c.Port()))
 		}
 	}},
@@ -124,6 +124,11 @@ var fields = []field{
 	{"referer", ofRequest(func(l *line, q *message.Request) { l.url(l.fields.of(q).referer) })},
 	{"request_id", ofRequest(func(l *line, q *message.Request) { l.optional(q.Get(message.XRequestID)) })},
 	{"traceparent", ofRequest(func(l *line, q *message.Request) { l.optional(l.fields.of(q).trace) })},
+	{"trace_id", func(l *line, r *Record) {
+		if r.TraceID != [16]byte{} {
+			l.hex(r.TraceID[:])
+		}
+	}},
 	{"user", func(l *line, r *Record) { l.text(r.User) }},
 	{"status", func(l *line, r *Record) {
 		if r.Status != 0 {
@@ -162,6 +167,11 @@ var fields = []field{
 		}
 	}},
 
+	{"span_id", func(l *line, r *Record) {
+		if r.TraceID != [16]byte{} {
+			l.hex(r.SpanID[:])
+		}
+	}},
 	{"started", func(l *line, r *Record) {
 		if !r.Started.IsZero() {
 			l.time(r.Started)
@@ -295,6 +305,15 @@ func splitHost(host []byte) (name, port []byte) {
 	return host, nil
 }
 
+// HostAndPort returns the host of the request, and its port; 0: it has none that is valid. The name
+// is valid as long as the request.
+func (r *Record) HostAndPort() (name []byte, port int) {
+	if q := r.request(); q != nil {
+		name, _ = splitHost(q.Bytes(q.Host))
+	}
+	return name, r.hostPort()
+}
+
 // hostPort returns the port in the Host, or else the port of the scheme; 0: there is no request.
 func (r *Record) hostPort() int {
 	q := r.request()
@@ -365,8 +384,9 @@ func (l *line) requestLine(r *Record, q *message.Request) {
 	l.mark()
 }
 
-// client returns the client that sent the request, or else the one of the connection.
-func (r *Record) client() netip.AddrPort {
+// ClientAddress returns the client that sent the request, or else the one of the connection. The
+// port is 0 if it is unknown.
+func (r *Record) ClientAddress() netip.AddrPort {
 	if r.Client.IsValid() || r.Origin == nil {
 		return r.Client
 	}
@@ -375,7 +395,7 @@ func (r *Record) client() netip.AddrPort {
 
 // writeClient omits a port that X-Forwarded-For did not have.
 func writeClient(l *line, r *Record) {
-	switch c := r.client(); {
+	switch c := r.ClientAddress(); {
 	case !c.IsValid():
 	case c.Port() == 0 && (r.Origin == nil || c != r.Origin.Client):
 		l.host(c.Addr())

@@ -15,7 +15,7 @@ type Format struct {
 	json   bool
 	begin  string // of a line in JSON
 	filter filter
-	redact *redaction
+	redact *Redaction
 	sample float64
 	count  *atomic.Uint64 // of the lines with the field count
 }
@@ -33,7 +33,7 @@ var lines atomic.Uint64
 
 // NewFormat makes the format of a configuration.
 func NewFormat(c config.AccessLog) *Format {
-	f := &Format{filter: newFilter(c), redact: newRedaction(c.Redact), sample: c.Sample, count: &lines}
+	f := &Format{filter: newFilter(c), redact: NewRedaction(c.Redact), sample: c.Sample, count: &lines}
 	switch {
 	case c.Format.IsTemplate():
 		var parts []any

@@ -83,7 +83,7 @@ func (l *line) public(p []byte) []byte {
 	if l.format.redact == nil {
 		return p
 	}
-	l.hidden = l.format.redact.apply(l.hidden[:0], p)
+	l.hidden = l.format.redact.Append(l.hidden[:0], p)
 	return l.hidden
 }
 

@@ -71,7 +71,7 @@ var dialects = map[config.LogFormat]dialect{
 			"method": as("http.request.method"), "host": {{"url.domain", fieldNamed("host_name")}, {"url.port", fieldNamed("host_port")}},
 			"target": {{"url.original", nil}, {"url.path", fieldNamed("path")}, {"url.query", fieldNamed("query")}, {"url.scheme", fieldNamed("scheme")}},
 			"path":   as("url.path"), "query": as("url.query"), "scheme": as("url.scheme"), "host_name": as("url.domain"), "host_port": as("url.port"),
-			"http_version": as("http.version"), "user_agent": as("user_agent.original"), "referer": as("http.request.referrer"), "request_id": as("http.request.id"),
+			"http_version": as("http.version"), "user_agent": as("user_agent.original"), "referer": as("http.request.referrer"), "request_id": as("http.request.id"), "trace_id": as("trace.id"), "span_id": as("span.id"),
 			"user": as("user.name"), "status": as("http.response.status_code"), "reason": as("event.reason"), "error": as("error.message"),
 			"duration_seconds": by("event.duration", nanoseconds), "bytes_in": as("http.request.bytes"), "bytes_out": as("http.response.bytes"),
 			"body_bytes_out": as("http.response.body.bytes"),
@@ -87,6 +87,7 @@ var dialects = map[config.LogFormat]dialect{
 			"target": {{"url.path", fieldNamed("path")}, {"url.query", fieldNamed("query")}, {"url.scheme", fieldNamed("scheme")}},
 			"path":   as("url.path"), "query": as("url.query"), "scheme": as("url.scheme"), "host_name": as("server.address"), "host_port": as("server.port"),
 			"http_version": {{"network.protocol.name", protocolName}, {"network.protocol.version", nil}}, "user_agent": as("user_agent.original"),
+			"trace_id": {{"trace_id", nil}}, "span_id": {{"span_id", nil}},
 			"user": as("user.name"), "status": as("http.response.status_code"), "reason": as("error.type"), "error": as("error.message"),
 			"duration_seconds": as("http.server.request.duration"), "bytes_in": as("http.request.size"), "bytes_out": as("http.response.size"),
 			"body_bytes_out": as("http.response.body.size"),
@@ -95,7 +96,7 @@ var dialects = map[config.LogFormat]dialect{
 		request: "request_", respond: "downstream_", begin: `"level":"info","msg":""`,
 		usual: []config.LogField{"started", "duration_seconds", "route", "backend", "endpoint", "client", "client_address", "client_port", "user", "host", "host_name", "host_port",
 			"method", "target", "protocol", "scheme", "response_head_seconds", "endpoint_status", "status", "body_bytes_out", "count", "retries",
-			"tls_version", "tls_cipher_suite", "tls_client_subject", "listener", "time"},
+			"tls_version", "tls_cipher_suite", "tls_client_subject", "trace_id", "span_id", "listener", "time"},
 		names: map[config.LogField][]column{
 			"started": {{"StartUTC", startUTC}, {"StartLocal", nil}}, "duration_seconds": by("Duration", nanoseconds), "route": as("RouterName"), "backend": as("ServiceName"),
 			"endpoint": {{"ServiceURL", endpointURL}, {"ServiceAddr", nil}}, "client": as("ClientAddr"), "client_address": as("ClientHost"), "client_port": by("ClientPort", asText("client_port")),
@@ -103,6 +104,7 @@ var dialects = map[config.LogFormat]dialect{
 			"protocol": as("RequestProtocol"), "scheme": as("RequestScheme"), "response_head_seconds": by("OriginDuration", originDuration), "endpoint_status": as("OriginStatus"),
 			"status": as("DownstreamStatus"), "body_bytes_out": as("DownstreamContentSize"), "count": as("RequestCount"), "retries": as("RetryAttempts"),
 			"tls_version": by("TLSVersion", versionOf), "tls_cipher_suite": as("TLSCipher"), "tls_client_subject": as("TLSClientSubject"), "listener": as("entryPointName"),
+			"trace_id": as("TraceId"), "span_id": as("SpanId"),
 			"user_agent": as("request_User-Agent"), "referer": as("request_Referer"), "request_id": as("request_X-Request-Id"),
 		}},
 }

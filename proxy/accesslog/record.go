@@ -44,6 +44,8 @@ type Record struct {
 	Status         int
 	Reason         string // why weir generated the response, or how a tunnel ended
 	Err            error
+	TraceID        [16]byte // zero: the request is not traced
+	SpanID         [8]byte
 	More           int // connections of kind "refused" for which this record stands; 0: one
 
 	Unlogged bool // the route has no access log

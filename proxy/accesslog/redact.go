@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// redaction hides the values of query parameters in URLs for the log.
-type redaction struct {
+// Redaction hides the values of query parameters in URLs. A nil Redaction hides nothing.
+type Redaction struct {
 	names   map[string]bool // lower case, with spaces instead of "+", and without spaces at the ends
 	longest int
 }
 
-// maxParameter limits a name; a redaction ignores longer ones.
+// maxParameter limits a name; a Redaction ignores longer ones.
 const maxParameter = 128
 
-// newRedaction hides the parameters with these names, in any case; nil if there are none.
-func newRedaction(names []string) *redaction {
+// NewRedaction hides the parameters with these names, in any case; nil if there are none.
+func NewRedaction(names []string) *Redaction {
 	if len(names) == 0 {
 		return nil
 	}
-	d := &redaction{names: make(map[string]bool)}
+	d := &Redaction{names: make(map[string]bool)}
 	for _, n := range names {
 		n = strings.Trim(strings.ReplaceAll(strings.ToLower(n), "+", " "), " ")
 		d.names[n] = true
@@ -31,9 +31,12 @@ func newRedaction(names []string) *redaction {
 // redacted replaces a value.
 const redacted = "***"
 
-// apply appends the URL to out, without the values to hide. It reads the URL once. Names begin
+// Append appends the URL to out, without the values to hide. It reads the URL once. Names begin
 // after "&" and, because some servers accept it, after ";". A hidden value ends only at "&".
-func (d *redaction) apply(out, url []byte) []byte {
+func (d *Redaction) Append(out, url []byte) []byte {
+	if d == nil {
+		return append(out, url...)
+	}
 	copied := 0 // length of the part of url that is already in out
 	for at := bytes.IndexByte(url, '?') + 1; at > 0 && at < len(url); {
 		n := bytes.IndexAny(url[at:], "=&;")
@@ -62,7 +65,7 @@ func (d *redaction) apply(out, url []byte) []byte {
 
 // has returns true if d hides the parameter. It decodes the name as servers do: "+" is a space, and
 // spaces around the name do not count.
-func (d *redaction) has(name []byte) bool {
+func (d *Redaction) has(name []byte) bool {
 	var plain [maxParameter]byte
 	n := 0
 	for i := 0; i < len(name); i++ {

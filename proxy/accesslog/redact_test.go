@@ -6,10 +6,10 @@ import (
 )
 
 func TestRedaction(t *testing.T) {
-	d := newRedaction([]string{"token", "Code", "api key", "a+b"})
+	d := NewRedaction([]string{"token", "Code", "api key", "a+b"})
 	f := func(url, want string) {
 		t.Helper()
-		if got := string(d.apply(nil, []byte(url))); got != want {
+		if got := string(d.Append(nil, []byte(url))); got != want {
 			t.Errorf("%q is logged as %q, not %q", url, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestRedaction(t *testing.T) {
 	f("/cb?token=a;b?c=d=e&f", "/cb?token=***&f")
 	f("https://a.example/cb?token=x#y", "https://a.example/cb?token=***")
 	url, out := []byte("/a?b=c&token=e"), make([]byte, 0, 100)
-	if n := testing.AllocsPerRun(100, func() { out = d.apply(out[:0], url) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { out = d.Append(out[:0], url) }); n != 0 {
 		t.Errorf("a URL takes %v allocations", n)
 	}
 }

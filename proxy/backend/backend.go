@@ -60,6 +60,9 @@ func (b *Backend) Name() string { return b.name }
 // Settings returns the backend's part of the newest configuration. The result never changes.
 func (b *Backend) Settings() *config.Backend { return b.view.Load().cfg }
 
+// HasEndpoint reports whether exchanges may use an endpoint now, be it a terminating one.
+func (b *Backend) HasEndpoint() bool { return len(b.view.Load().tiers) > 0 }
+
 // Ready counts the endpoints that exchanges may use now, without terminating ones.
 func (b *Backend) Ready() int { return b.view.Load().ready }
 

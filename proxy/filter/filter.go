@@ -146,7 +146,9 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
-	if r.CORS != nil {
+	if r.CORS != nil && r.CORS.AsNginx {
+		c.add(newNginxCORS(r.CORS))
+	} else if r.CORS != nil {
 		c.add(preflights{})
 	}
 	switch {
@@ -155,6 +157,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(newMove(r))
 	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
+	}
+	if r.Limits != nil {
+		c.add(newObjectLimits(r.Limits, shared))
 	}
 	if r.Clients != nil {
 		c.add(newClients(r.Clients, r.Satisfy == config.SatisfyAny))
@@ -183,7 +188,7 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
 	}
-	if r.CORS != nil {
+	if r.CORS != nil && !r.CORS.AsNginx {
 		c.add(newCORS(r.CORS))
 	}
 	if r.HSTS != nil {

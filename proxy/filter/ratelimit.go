@@ -122,9 +122,20 @@ func networkHash(a netip.Addr, p conn.Prefixes) uint64 {
 	return maphash.Bytes(hashSeed, b[:])
 }
 
+// window returns the time for which the remaining requests have to last (t of RateLimit). Spread over
+// it, they keep to the rate. If none remain, it is the time until the next one would be admitted, so
+// that it does not end after Retry-After.
+func (v *rateVerdict) window() time.Duration {
+	every := v.of.config.Rate.Every()
+	if v.Left > 0 {
+		return every * time.Duration(v.Left)
+	}
+	return v.Full - every*time.Duration(v.of.config.Burst-1)
+}
+
 // EditResponse adds Retry-After to a refusal, and to each response the headers by which clients
-// adapt their rate (draft-ietf-httpapi-ratelimit-headers): r is the number of requests that the
-// limit would admit now, and t the time until the whole burst is available.
+// adapt their rate (draft-ietf-httpapi-ratelimit-headers-11): r is the number of requests that the
+// limit would admit now, and t the seconds for which they have to last.
 func (g *rateGuard) EditResponse(x Exchange, res *message.Response) {
 	v := &x.State().rate
 	if v.of == nil {
@@ -136,7 +147,7 @@ func (g *rateGuard) EditResponse(x Exchange, res *message.Response) {
 	}
 	res.AddField("RateLimit-Policy", v.of.policy)
 	b := strconv.AppendInt(append(buf[:0], v.of.begin...), int64(v.Left), 10)
-	add(res, "RateLimit", strconv.AppendInt(append(b, ";t="...), seconds(v.Full), 10))
+	add(res, "RateLimit", strconv.AppendInt(append(b, ";t="...), max(1, seconds(v.window())), 10))
 }
 
 func add(res *message.Response, name string, value []byte) {

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // perMinute is a limit of one request a minute, with a burst of three.
@@ -70,26 +73,80 @@ func TestRateLimit(t *testing.T) {
 		}
 	}
 	f(config.PerClient,
-		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=60",
-		"b 192.0.2.1 0 -> ok "+policy+"r=1;t=120", // routes share the counts
-		"a 192.0.2.1 0 -> ok "+policy+"r=0;t=180",
-		"a 192.0.2.1 1 -> 429 rate_limited Retry-After: 59, "+policy+"r=0;t=179",
-		"b 192.0.2.1 1 -> 429 rate_limited Retry-After: 59, "+policy+"r=0;t=179",
-		"a 192.0.2.2 1 -> ok "+policy+"r=2;t=60",
-		"a 192.0.2.1 61 -> ok "+policy+"r=0;t=179",
-		"a 2001:db8::1 61 -> ok "+policy+"r=2;t=60",
-		"a 2001:db8::2 61 -> ok "+policy+"r=1;t=120", // the same network
-		"a 2001:db8:0:1::2 61 -> ok "+policy+"r=2;t=60")
+		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=120",
+		"b 192.0.2.1 0 -> ok "+policy+"r=1;t=60", // routes share the counts
+		"a 192.0.2.1 0 -> ok "+policy+"r=0;t=60",
+		"a 192.0.2.1 1 -> 429 rate_limited Retry-After: 59, "+policy+"r=0;t=59",
+		"b 192.0.2.1 1 -> 429 rate_limited Retry-After: 59, "+policy+"r=0;t=59",
+		"a 192.0.2.2 1 -> ok "+policy+"r=2;t=120",
+		"a 192.0.2.1 61 -> ok "+policy+"r=0;t=59",
+		"a 2001:db8::1 61 -> ok "+policy+"r=2;t=120",
+		"a 2001:db8::2 61 -> ok "+policy+"r=1;t=60", // the same network
+		"a 2001:db8:0:1::2 61 -> ok "+policy+"r=2;t=120")
 	f(config.PerRoute,
-		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=60",
-		"a 192.0.2.2 0 -> ok "+policy+"r=1;t=120",
-		"b 192.0.2.1 0 -> ok "+policy+"r=2;t=60")
+		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=120",
+		"a 192.0.2.2 0 -> ok "+policy+"r=1;t=60",
+		"b 192.0.2.1 0 -> ok "+policy+"r=2;t=120")
 	f("header:X-Api-Key",
-		"a 192.0.2.1 0 k1 -> ok "+policy+"r=2;t=60",
-		"b 192.0.2.2 0 k1 -> ok "+policy+"r=1;t=120",
-		"a 192.0.2.1 0 k2 -> ok "+policy+"r=2;t=60",
-		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=60", // requests without the header count together
-		"a 192.0.2.2 0 -> ok "+policy+"r=1;t=120")
+		"a 192.0.2.1 0 k1 -> ok "+policy+"r=2;t=120",
+		"b 192.0.2.2 0 k1 -> ok "+policy+"r=1;t=60",
+		"a 192.0.2.1 0 k2 -> ok "+policy+"r=2;t=120",
+		"a 192.0.2.1 0 -> ok "+policy+"r=2;t=120", // requests without the header count together
+		"a 192.0.2.2 0 -> ok "+policy+"r=1;t=60")
+}
+
+// The headers have the syntax and the meaning of draft-ietf-httpapi-ratelimit-headers-11: a client that
+// spreads the requests that are left over the time that it is told keeps to the rate.
+func TestRateLimitHeaders(t *testing.T) {
+	for _, limit := range []config.RateLimit{
+		{Rate: config.Rate{Number: 10, Per: time.Second}, Burst: 20},
+		{Rate: config.Rate{Number: 1_000_000, Per: time.Second}, Burst: 1},
+		{Rate: config.Rate{Number: 1, Per: time.Hour}, Burst: 1_000_000},
+		{Rate: config.Rate{Number: 7, Per: time.Minute}, Burst: 3},
+	} {
+		limit.Name, limit.Per, limit.Status = "a.B_c-9", config.PerClient, 429
+		c := Compile(&config.Route{Name: "r", Backend: "b", RateLimit: limit.Name}, commit(t, new(Shared), limit))
+		every := limit.Rate.Every().Seconds()
+		for i := range 30 {
+			x := newExchange("GET", "/")
+			x.client, x.started = netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1_800_000_000, 0).Add(time.Duration(i)*limit.Rate.Every()/3)
+			refused := c.Answer(x)
+			c.EditResponse(x, &x.res)
+			policy, now := rateItem(t, &x.res, "ratelimit-policy", limit.Name), rateItem(t, &x.res, "ratelimit", limit.Name)
+			q, w, r, left := rateNumber(t, policy, "q"), rateNumber(t, policy, "w"), rateNumber(t, now, "r"), rateNumber(t, now, "t")
+			if q != float64(limit.Burst) || w < 1 || q/w > 1/every*(1+1e-9) || r > q || left < 1 || r > 0 && r/left > 1/every*(1+1e-9) || refused && r != 0 {
+				t.Errorf("%v, request %d: %s, %s", limit.Rate, i, x.res.GetName("ratelimit-policy"), x.res.GetName("ratelimit"))
+			}
+			if after, err := strconv.Atoi(string(x.res.GetName("retry-after"))); refused != (err == nil) || refused && float64(after) < left {
+				t.Errorf("%v, request %d: Retry-After is %d, %v; the window %v", limit.Rate, i, after, err, left)
+			}
+		}
+	}
+}
+
+// rateItem returns the only item of a header, which is a structured field (RFC 9651): a list of strings
+// with parameters.
+func rateItem(t *testing.T, res *message.Response, header, name string) httpsfv.Item {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList([]string{string(res.GetName(header))})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s %q: %d items, %v", header, res.GetName(header), len(list), err)
+	}
+	item, is := list[0].(httpsfv.Item)
+	if !is || item.Value != name {
+		t.Fatalf("%s %q: the item is not %q", header, res.GetName(header), name)
+	}
+	return item
+}
+
+func rateNumber(t *testing.T, item httpsfv.Item, key string) float64 {
+	t.Helper()
+	value, _ := item.Params.Get(key)
+	n, is := value.(int64)
+	if !is || n < 0 {
+		t.Fatalf("%s is %v", key, value)
+	}
+	return float64(n)
 }
 
 // A filter that answers before leaves no headers of the rate limit.

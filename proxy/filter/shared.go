@@ -2,13 +2,16 @@ package filter
 
 import (
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/pause"
+	"github.com/weirproxy/weir/proxy/ratelimit"
 )
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
@@ -19,31 +22,33 @@ type Shared struct {
 	// may be such keys.
 	RemoteKeys RemoteKeys
 
-	mu        sync.Mutex
-	auth      map[string]*authEntry // the entries in effect
-	planned   []config.Auth         // from which they were made
-	checks    *checks               // of passwords; nil: there was no entry yet
-	tokens    *checks               // of tokens; nil: there was no entry yet
-	decisions *decisions            // of servers; nil: there was no entry that has them
-	rates     map[string]*rateLimit
-	slots     map[string]*slots       // by the name of the route
-	routes    []*config.Route         // from which they were made
-	sources   map[*keySource]struct{} // that run
-	running   sync.WaitGroup          // the goroutines of sources
-	closed    bool                    // no source starts any more
+	mu          sync.Mutex
+	auth        map[string]*authEntry // the entries in effect
+	planned     []config.Auth         // from which they were made
+	checks      *checks               // of passwords; nil: there was no entry yet
+	tokens      *checks               // of tokens; nil: there was no entry yet
+	decisions   *decisions            // of servers; nil: there was no entry that has them
+	rates       map[string]*rateLimit
+	slots       map[string]*slots       // by the name of the route
+	routes      []*config.Route         // from which they were made
+	objectRates *ratelimit.Table        // of the limits of objects; nil: there were none
+	sources     map[*keySource]struct{} // that run
+	running     sync.WaitGroup          // the goroutines of sources
+	closed      bool                    // no source starts any more
 }
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
 // takes effect.
 type SharedPlan struct {
-	shared   *Shared
-	auth     map[string]*plannedAuth
-	entries  []config.Auth
-	rates    map[string]*rateLimit
-	settings map[*rateLimit]*rateSettings // set by Commit
-	slots    map[string]*slots
-	routes   []*config.Route
-	prefixes conn.Prefixes
+	shared      *Shared
+	auth        map[string]*plannedAuth
+	entries     []config.Auth
+	rates       map[string]*rateLimit
+	settings    map[*rateLimit]*rateSettings // set by Commit
+	slots       map[string]*slots
+	routes      []*config.Route
+	objectRates *ratelimit.Table
+	prefixes    conn.Prefixes
 }
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
@@ -85,20 +90,37 @@ func (p *SharedPlan) planSlots(cfg *config.Config) {
 	s := p.shared
 	p.routes = cfg.Routes
 	d := config.Differ(s.routes, cfg.Routes, func(r *config.Route) string { return r.Name })
-	if !slices.ContainsFunc(d.Gone, func(i int) bool { return s.routes[i].InFlight != nil }) &&
-		!slices.ContainsFunc(d.Added, func(j int) bool { return cfg.Routes[j].InFlight != nil }) {
-		p.slots = s.slots
+	if !slices.ContainsFunc(d.Gone, func(i int) bool { return hasSlots(s.routes[i]) }) &&
+		!slices.ContainsFunc(d.Added, func(j int) bool { return hasSlots(cfg.Routes[j]) }) {
+		p.slots, p.objectRates = s.slots, s.objectRates
 		return
 	}
 	p.slots = make(map[string]*slots)
 	for _, r := range cfg.Routes {
 		pause.IfDue()
-		if r.InFlight == nil || p.slots[r.Name] != nil {
-			continue // a route with several TLS settings is several Routes
+		if r.InFlight != nil {
+			p.keepSlots(r.Name)
 		}
-		if p.slots[r.Name] = s.slots[r.Name]; p.slots[r.Name] == nil {
-			p.slots[r.Name] = new(slots)
+		if r.Limits != nil {
+			p.keepSlots(objectSlots(r.Limits.Name))
+			if s.objectRates == nil {
+				s.objectRates = ratelimit.NewTable(ratelimit.Limit{Every: time.Second, Burst: 1}, mostObjectKeys)
+			}
 		}
+	}
+	p.objectRates = s.objectRates
+}
+
+func hasSlots(r *config.Route) bool { return r.InFlight != nil || r.Limits != nil }
+
+// keepSlots adds the slots of a name: those in effect, or new ones. A route with several TLS
+// settings is several Routes.
+func (p *SharedPlan) keepSlots(name string) {
+	if p.slots[name] != nil {
+		return
+	}
+	if p.slots[name] = p.shared.slots[name]; p.slots[name] == nil {
+		p.slots[name] = new(slots)
 	}
 }
 
@@ -153,6 +175,9 @@ func (m sharedMetrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(keysRefreshedDesc, prometheus.GaugeValue, float64(k.refreshed.Load()), k.entry)
 	}
 	for route, s := range m.slots {
+		if strings.HasPrefix(route, objectSlotsOf) {
+			continue // there may be one for each Ingress
+		}
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.count()), route)
 	}
 }

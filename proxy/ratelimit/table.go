@@ -120,6 +120,45 @@ func (t *Table) count(p *place, now int64) Verdict {
 	}
 }
 
+// Count is a request that counts by a limit of its own, in a table that many limits share.
+type Count struct {
+	Limit
+	Hash uint64 // of the limit and the key
+}
+
+// AdmitAll counts a request by several limits, if all of them admit it. A request that one of them
+// refuses counts for none.
+func (t *Table) AdmitAll(all []Count, now time.Time) bool {
+	at := now.Sub(t.start).Nanoseconds()
+	for i := range all {
+		c := &all[i]
+		if p := t.find(c.Hash | 1); p != nil && max(p.due.Load(), at)-at > int64(c.Every)*int64(c.Burst-1) {
+			return false
+		}
+	}
+	for i := range all {
+		c := &all[i]
+		p := t.find(c.Hash | 1)
+		if p == nil {
+			p = t.place(t.bucket(c.Hash|1), c.Hash|1, at)
+		}
+		for old := p.due.Load(); !p.due.CompareAndSwap(old, max(old, at)+int64(c.Every)); old = p.due.Load() {
+		}
+	}
+	return true
+}
+
+// find returns the place of a key; nil: it has none.
+func (t *Table) find(hash uint64) *place {
+	b := t.bucket(hash)
+	for i := range b.places {
+		if p := &b.places[i]; p.hash.Load() == hash {
+			return p
+		}
+	}
+	return nil
+}
+
 // bucket returns the bucket of a key.
 func (t *Table) bucket(hash uint64) *bucket {
 	n, _ := bits.Mul64(hash, t.buckets) // n is evenly spread over the buckets

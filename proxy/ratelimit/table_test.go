@@ -159,3 +159,35 @@ func TestEvictions(t *testing.T) {
 		t.Errorf("%d evictions after a minute", n)
 	}
 }
+
+// Limits share a table. A request counts for all of its limits, or for none.
+func TestSharedTable(t *testing.T) {
+	table := NewTable(Limit{Every: time.Hour, Burst: 1}, 100)
+	now := table.start
+	second, minute := Count{Limit{time.Second, 3}, 8}, Count{Limit{time.Minute, 5}, 16}
+	f := func(after time.Duration, want string, all ...Count) {
+		t.Helper()
+		now = now.Add(after)
+		got := ""
+		for range len(want) {
+			if table.AdmitAll(all, now) {
+				got += "y"
+			} else {
+				got += "n"
+			}
+		}
+		if got != want {
+			t.Errorf("after %v it is %s, want %s", after, got, want)
+		}
+	}
+	f(0, "yyyn", second, minute)
+	f(time.Second, "yn", second, minute) // the refused ones did not count by the minute
+	f(time.Second, "yn", second, minute)
+	f(time.Second, "nn", second, minute)
+	f(0, "yn", second) // the refused ones did not count by the second
+	f(time.Minute, "yn", minute)
+	f(0, "yyyn", Count{Limit{time.Second, 3}, 24})
+	if table.Keys() != 3 {
+		t.Errorf("there are %d keys", table.Keys())
+	}
+}

@@ -58,14 +58,15 @@ func (s *Respelled[T]) Any(r *Request, is func(T) bool) bool {
 	return s.AnyOf(r.Head.Bytes(r.Head.Path), r, is)
 }
 
-// AnyOf is Any for a request with another path. The route of that path as it is written counts, too.
+// AnyOf is Any for a request with another path. The route of that path as it is written counts, too,
+// unless its match is for all paths: such a path is nothing special.
 func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 	least := uint32(0)
 	if e := s.written.find(path, r); e != nil {
-		if is(e.route) {
+		least = s.ranks[e.position]
+		if least > 0 && !(e.expression != nil && e.expression.Match(slash)) && is(e.route) {
 			return true
 		}
-		least = s.ranks[e.position]
 	}
 	if s.anyRead(path, r, least, is) {
 		return true

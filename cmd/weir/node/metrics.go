@@ -18,6 +18,7 @@ type serverMetrics struct {
 
 	lines        prometheus.Counter // of the access log
 	droppedLines *prometheus.CounterVec
+	spans        *prometheus.CounterVec
 }
 
 func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
@@ -34,6 +35,11 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 	m.lines = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_access_log_lines_total", Help: "Lines of the access log that weir has written."})
 	m.droppedLines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_access_log_dropped_lines_total",
 		Help: "Lines of the access log that weir dropped, by reason: failed (the write failed, for example because the disk is full) or full (the destination is slow, and the buffer is full)."}, []string{"reason"})
+	m.spans = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_trace_spans_total",
+		Help: "Spans of traces, by result: exported, full (dropped because too many waited), refused (by the receiver) or unavailable (dropped because the receiver did not answer in time)."}, []string{"result"})
+	for _, result := range []string{"exported", "full", "refused", "unavailable"} {
+		m.spans.WithLabelValues(result)
+	}
 	for _, reason := range []string{"failed", "full"} {
 		m.droppedLines.WithLabelValues(reason)
 	}
@@ -41,7 +47,7 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.refused = newRefused(reg)
-	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.lines, m.droppedLines, build)
+	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.lines, m.droppedLines, m.spans, build)
 	m.reloads.WithLabelValues("success")
 	m.reloads.WithLabelValues("failure")
 	return m

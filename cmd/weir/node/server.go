@@ -35,7 +35,8 @@ type server struct {
 	level        zap.AtomicLevel
 	build        Build
 	lines        atomic.Pointer[accessLog]
-	closingLines sync.WaitGroup         // the access logs of earlier configurations
+	closingLines sync.WaitGroup         // the access logs and the receivers of spans of earlier configurations
+	tracing      *tracing               // nil: no traces; guarded by change
 	access       atomic.Pointer[access] // rules of the admin port; never nil
 
 	registry   *prometheus.Registry
@@ -179,6 +180,7 @@ func (s *server) adopt(p *plan) {
 	} else {
 		s.proxy.SetLog(nil)
 	}
+	s.adoptTraces(p.cfg)
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
 	s.proxy.SetLoop(p.cfg.Limits.Loop)
@@ -351,6 +353,9 @@ func (s *server) closeBy(ends time.Time) {
 	s.backends.Close()
 	if a := s.lines.Load(); a != nil {
 		s.endLines(a)
+	}
+	if s.tracing != nil {
+		s.tracing.close()
 	}
 	s.closingLines.Wait()
 }

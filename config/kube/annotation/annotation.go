@@ -50,15 +50,20 @@ type Rated struct {
 }
 
 // Rate rates the annotations of an object, in alphabetical order. It skips annotations
-// without one of the prefixes.
+// without one of the prefixes, and those of HAProxy's controllers that it does not know.
 func Rate(o metav1.Object) (all []Rated) {
 	c := context{}
 	if i, ok := o.(*networkingv1.Ingress); ok {
 		c = contextOf(i)
 	}
 	_, isService := o.(*corev1.Service)
-	for name, value := range o.GetAnnotations() {
-		switch rating, why, ok := rate(name, value, c); {
+	written := o.GetAnnotations()
+	for name, value := range written {
+		rating, why, ok := rate(name, value, c)
+		if !ok && !isService {
+			rating, why, ok = rateHAProxy(name, value, written)
+		}
+		switch {
 		case !ok, isService && strings.HasPrefix(name, Nginx): // ingress-nginx reads only annotations of Ingresses
 		case rating == guard:
 			all = append(all, Rated{name, value, No, true, why})
@@ -72,14 +77,15 @@ func Rate(o metav1.Object) (all []Rated) {
 
 // Unsupported names the annotations of an object that weir does not support, in
 // alphabetical order: the guards, for which it answers 503, and all others. Guards may come
-// from the ConfigMap of ingress-nginx's controller; the others are those of the object itself.
+// from the ConfigMap of ingress-nginx's controller; the others are those of the object itself, and
+// of ingress-nginx or Traefik.
 func Unsupported(o metav1.Object) (guards, others []string) {
 	written := o.GetAnnotations()
 	for _, a := range Rate(o) {
 		switch source := sourced(a.Name, written); {
 		case a.Guard:
 			guards = append(guards, source)
-		case a.Rating == No && source == a.Name:
+		case a.Rating == No && source == a.Name && !isHAProxy(a.Name):
 			others = append(others, a.Name)
 		}
 	}
@@ -104,6 +110,7 @@ type context struct {
 
 	namespace, name string
 	values          map[string]string // of the annotations of ingress-nginx, without their prefix
+	keys            map[string]string // of the ConfigMap of ingress-nginx's controller; see OfController
 }
 
 func contextOf(i *networkingv1.Ingress) context {
@@ -111,6 +118,11 @@ func contextOf(i *networkingv1.Ingress) context {
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
+		} else if key, ok := strings.CutPrefix(name, OfController); ok {
+			if c.keys == nil {
+				c.keys = map[string]string{}
+			}
+			c.keys[key] = strings.TrimSpace(i.Annotations[name])
 		}
 	}
 	if UsesPatterns(i) {

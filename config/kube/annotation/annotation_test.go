@@ -92,9 +92,9 @@ func TestRate(t *testing.T) {
 	f(Traefik+"auth-type", "basic", false, No, "503")
 	f(Nginx+"auth-by-nobody-knows", "x", false, No, "503")
 	f(Traefik+"router.tls.domains.3.main", "a", false, No, "certificates")
-	f(Traefik+"router.pathmatcher", "Path", false, No, "Exact")
+	f(Traefik+"router.pathmatcher", "Path", false, Exact, "")
 	f(Traefik+"service.serversscheme", "http", false, Exact, "")
-	f(Traefik+"service.serversscheme", "h2c", false, No, "kubernetes.io/h2c")
+	f(Traefik+"service.serversscheme", "h2c", false, Exact, "")
 	f(Traefik+"router.observability.traceVerbosity", "minimal", false, No, "traces")
 }
 
@@ -144,9 +144,9 @@ func TestSnippets(t *testing.T) {
 
 // ingress-nginx reads no annotations of Services, so these restrict no client.
 func TestServices(t *testing.T) {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + "auth-type": "basic", Nginx + "rewrite-target": "/", Traefik + "service.middlewares": "a", Traefik + "service.sticky.cookie": "true"}}}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + "auth-type": "basic", Nginx + "rewrite-target": "/", Traefik + "service.middlewares": "a", Traefik + "service.serverstransport": "a"}}}
 	guards, others := Unsupported(s)
-	if !slices.Equal(guards, []string{Traefik + "service.middlewares"}) || !slices.Equal(others, []string{Traefik + "service.sticky.cookie"}) {
+	if !slices.Equal(guards, []string{Traefik + "service.middlewares"}) || !slices.Equal(others, []string{Traefik + "service.serverstransport"}) {
 		t.Errorf("guards are %q, others %q", guards, others)
 	}
 }

@@ -40,6 +40,11 @@ var samples = map[string][]sample{
 	"use-regex":                      {{"`false`", "false", false}, {"`true`", "true", false}, {"`true`, with a path that RE2 does not know", "true", false}},
 	"rewrite-target":                 {{"a path, also with `$1` to `$9`", "/$2", false}, {"a URL", "https://a.example/$1", false}, {"with another variable", "/$host/$1", false}, {"a path without a slash at its beginning", "app/$1", false}, {"other values", "/a b", false}},
 	"router.pathmatcher":             {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"other values", "PathRegexp", false}},
+	"router.priority":                {{"a number above 0", "7", false}, {"other values", "first", false}},
+	"service.sticky.cookie.name":     {{"letters, digits, `-`, `_` and dots", "shop", false}, {"other values", "a;b", false}},
+	"service.sticky.cookie.path":     {{"a path", "/", false}, {"other values", "a;b", false}},
+	"service.sticky.cookie.domain":   {{"a name", "a.example", false}, {"other values", "a;b", false}},
+	"service.sticky.cookie.maxage":   {{"a number of seconds", "60", false}, {"other values", "1h", false}},
 	"router.tls":                     {{"`true`", "true", false}, {"`false`", "false", false}},
 	"service.serversscheme":          {{"`http`", "http", false}, {"`https`", "https", false}, {"`h2c`", "h2c", false}},
 }

@@ -14,9 +14,7 @@ const (
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
-	noLimit     = "weir does not support this yet, and applies no limit"
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
-	noCORS      = "weir does not support this yet; let the application answer CORS requests"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
@@ -38,11 +36,15 @@ var families = []map[string]judge{
 	affinities,
 	aliases,
 	balances,
+	defaultBackends,
+	passthroughs,
 	sourceRanges,
 	timeouts,
 	retries,
 	basicAuths,
 	authURLs,
+	corses,
+	limits,
 	satisfies,
 	unread,
 }
@@ -75,19 +77,12 @@ var unread = map[string]judge{
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
-	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
-	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
-
 	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
-
-	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
-	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 	"upstream-vhost":        always(No, ownHost),
 	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
-	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
@@ -99,7 +94,6 @@ var unread = map[string]judge{
 	"proxy-ssl-secret": always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
 	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
-	"ssl-passthrough":           unless("false", No, "weir does not support this for an Ingress; a route in weir's configuration with tls: passthrough does it"),
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
 	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),

@@ -21,12 +21,19 @@ type Settings struct {
 	Canary      Canary
 	Affinity    Affinity
 	Balance     Balance
-	Aliases     []string // further names of the hosts, in lower case
+	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
+	Passthrough bool
+	// DefaultBackend is the name of a Service, which gets requests while there is no other
+	// endpoint; empty: none.
+	DefaultBackend string
+	Aliases        []string // further names of the hosts, in lower case
 
 	Timeouts  Timeouts
 	Retries   Retries
 	BasicAuth BasicAuth
 	AuthURL   AuthURL
+	CORS      CORS
+	Limits    Limits
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has

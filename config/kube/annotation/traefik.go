@@ -1,6 +1,9 @@
 package annotation
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 const (
 	noMiddlewares = "weir does not support middlewares, which may restrict access, so weir answers 503 for an Ingress that has it, and for paths to a Service that has it; do the same in the application, and remove the annotation"
@@ -19,7 +22,7 @@ var traefik = map[string]judge{
 
 	"router.entrypoints":                  looking(entryPoints),
 	"router.middlewares":                  unless("", guard, noMiddlewares),
-	"router.priority":                     always(No, "the order is fixed: the most specific host, then its longest path, and an exact path before a prefix"),
+	"router.priority":                     looking(routerPriority),
 	"router.rulesyntax":                   always(Exact, ""),
 	"router.pathmatcher":                  looking(pathMatcher),
 	"router.tls":                          looking(routerTLS),
@@ -32,15 +35,16 @@ var traefik = map[string]judge{
 	"router.observability.tracing":        unless("false", No, noTraces),
 	"router.observability.traceverbosity": always(No, noTraces),
 
-	"service.nativelb":         unless("false", Near, "weir sends requests to Pods, never to the Service's address"),
-	"service.nodeportlb":       unless("false", No, "weir sends requests to Pods, so it must be able to reach their addresses"),
-	"service.serversscheme":    looking(serversScheme),
-	"service.serverstransport": always(No, "weir does not read ServersTransport; an https backend in weir's configuration has these settings"),
-	"service.passhostheader":   unless("true", No, ownHost),
-	"service.middlewares":      unless("", guard, noMiddlewares),
-	"service.sticky.cookie":    unless("false", No, noAffinity), "service.sticky.cookie.name": always(No, noAffinity), "service.sticky.cookie.secure": always(No, noAffinity),
-	"service.sticky.cookie.samesite": always(No, noAffinity), "service.sticky.cookie.domain": always(No, noAffinity), "service.sticky.cookie.httponly": always(No, noAffinity),
-	"service.sticky.cookie.maxage": always(No, noAffinity), "service.sticky.cookie.path": always(No, noAffinity),
+	"service.nativelb":           unless("false", Near, "weir sends requests to Pods, never to the Service's address"),
+	"service.nodeportlb":         unless("false", No, "weir sends requests to Pods, so it must be able to reach their addresses"),
+	"service.serversscheme":      looking(serversScheme),
+	"service.serverstransport":   always(No, "weir does not read ServersTransport; an https backend in weir's configuration has these settings"),
+	"service.passhostheader":     unless("true", Near, "weir sends the externalName of the Service, or SERVICE.NAMESPACE.svc; Traefik sends the address of the Pod"),
+	"service.middlewares":        unless("", guard, noMiddlewares),
+	"service.sticky.cookie":      unless("false", Near, "the value of the cookie is weir's own, so clients with a cookie of Traefik get another Pod once; without a name the cookie is called "+traefikCookie),
+	"service.sticky.cookie.name": looking(fits(cookieNames)), "service.sticky.cookie.path": looking(fits(cookiePaths)), "service.sticky.cookie.domain": looking(fits(cookieDomains)),
+	"service.sticky.cookie.secure": unless("true", Near, "over TLS the cookie is always Secure"), "service.sticky.cookie.httponly": unless("true", Near, "the cookie is always HttpOnly"),
+	"service.sticky.cookie.samesite": unless("none|lax|strict", No, "write none, lax or strict"), "service.sticky.cookie.maxage": looking(cookieSeconds),
 }
 
 // entryPoints rates lists of entry points. They restrict nothing if they have the names
@@ -69,7 +73,7 @@ func pathMatcher(value string, _ context) (Rating, string) {
 	case "PathPrefix":
 		return Near, "weir's prefixes end at a slash: /api matches /api/x, but not /apis"
 	case "Path":
-		return No, "weir does not support this; write pathType: Exact"
+		return Exact, ""
 	}
 	return No, onlyPaths
 }
@@ -86,9 +90,33 @@ func serversScheme(value string, _ context) (Rating, string) {
 	case "http":
 		return Exact, ""
 	case "https":
-		return No, "weir does not support this; give the Service's port appProtocol: https"
+		return Near, "weir does not verify the certificates of Services, and also offers HTTP/2 to them"
 	case "h2c":
-		return No, "weir does not support this; give the Service's port appProtocol: kubernetes.io/h2c"
+		return Exact, ""
 	}
 	return No, "Traefik does not support this scheme either; write http, https or h2c"
+}
+
+func routerPriority(value string, _ context) (Rating, string) {
+	if n, err := strconv.Atoi(value); err != nil || n < 0 {
+		return No, "write a number above 0"
+	}
+	return Near, "the priority decides between the paths of one host in one namespace; otherwise the longest path wins, and an exact path before a prefix"
+}
+
+// fits rates values of which a function says whether weir can use them.
+func fits(usable func(string) bool) func(string, context) (Rating, string) {
+	return func(value string, _ context) (Rating, string) {
+		if usable(value) {
+			return Exact, ""
+		}
+		return No, "weir does not put this value into a cookie; use letters, digits, -, _ and dots"
+	}
+}
+
+func cookieSeconds(value string, _ context) (Rating, string) {
+	if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < 0 {
+		return No, "write a number of seconds"
+	}
+	return Exact, ""
 }

@@ -18,7 +18,7 @@ var flags = map[string]*key{
 	"publish-service": replaced("kubernetes.publish.service has the Service"), "publish-status-address": replaced("kubernetes.publish.addresses has the addresses"), "report-node-internal-ip-address": replaced("kubernetes.publish.nodes: internal does the same"),
 	"update-status": needless("kubernetes.publish says whether weir writes statuses"), "update-status-on-shutdown": needless("kubernetes.publish.keep leaves the addresses"), "status-update-interval": needless("weir writes each change at once"),
 	"annotations-prefix":     closing("weir reads only annotations with the prefix nginx.ingress.kubernetes.io, and does not see others, even if they restrict access; rename them first", "nginx.ingress.kubernetes.io"),
-	"enable-ssl-passthrough": near("an Ingress with the annotation ssl-passthrough needs a route of weir's configuration with tls: passthrough", "false"), "ssl-passthrough-proxy-port": needless(internal),
+	"enable-ssl-passthrough": near("weir reads the annotation ssl-passthrough also without this flag", "true"), "ssl-passthrough-proxy-port": needless(internal),
 	"disable-catch-all": needless("weir serves Ingresses without hosts, which get the requests that no other Ingress matches"), "disable-svc-external-name": not("weir serves Services of type ExternalName", "false"),
 	"enable-annotation-validation": needless("weir parses each annotation by itself"), "deep-inspect": needless("weir makes no text of nginx from paths"), "disable-full-test": needless(internal),
 	"enable-topology-aware-routing": near("weir follows spec.trafficDistribution, and kubernetes.prefer_local", "false"),

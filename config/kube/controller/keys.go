@@ -81,7 +81,6 @@ const (
 	streams    = "limits of raw TCP are tunnel_idle and max_lifetime in weir's configuration"
 	geo        = "weir has no GeoIP"
 	listeners  = "listeners in weir's configuration have the addresses"
-	noLimits   = "weir does not support these annotations yet"
 	waf        = "weir has no ModSecurity; remove the key when another server filters requests"
 )
 
@@ -139,7 +138,7 @@ var keys = map[string]*key{
 	"block-user-agents": closing("let the load balancer or the application refuse these clients, and remove the key"),
 	"block-referers":    closing("let the load balancer or the application refuse these requests, and remove the key"),
 
-	"limit-req-status-code": {rating: annotation.No, passed: true, why: noLimits, exact: []string{"503"}}, "limit-conn-status-code": {rating: annotation.No, passed: true, why: noLimits, exact: []string{"503"}},
+	"limit-req-status-code": {rating: annotation.Exact, passed: true}, "limit-conn-status-code": {rating: annotation.Exact, passed: true},
 	"limit-conn-zone-variable": near("weir counts by the client's address", "$binary_remote_addr"),
 
 	// Whom to trust.
