@@ -162,10 +162,11 @@ func (x *exchange) respond() {
 		return
 	}
 	x.stick()
+	x.completeHead(&x.res)
 	if x.route.config.Compress {
 		x.pack()
 	}
-	x.writeHead(&x.res)
+	x.wire.WriteHead(&x.req, &x.res)
 }
 
 func (x *exchange) write(p []byte) error {
