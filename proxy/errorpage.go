@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -30,9 +31,10 @@ const (
 )
 
 // newErrorPages compiles the error pages of a route.
-func newErrorPages(pages []config.ErrorPage, backends map[string]*backend.Backend) (all []errorPage) {
+func newErrorPages(pages []config.ErrorPage, backends *overlay.Map[*backend.Backend]) (all []errorPage) {
 	for _, p := range pages {
-		all = append(all, errorPage{p.Status, backends[p.Backend], p.Path})
+		b, _ := backends.Get(p.Backend)
+		all = append(all, errorPage{p.Status, b, p.Path})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
@@ -37,9 +38,10 @@ const (
 )
 
 // newMirrors compiles the mirrors of a route.
-func newMirrors(mirrors []config.Mirror, backends map[string]*backend.Backend) (all []*mirror) {
+func newMirrors(mirrors []config.Mirror, backends *overlay.Map[*backend.Backend]) (all []*mirror) {
 	for _, m := range mirrors {
-		all = append(all, &mirror{backend: backends[m.Backend], percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100)),
+		b, _ := backends.Get(m.Backend)
+		all = append(all, &mirror{backend: b, percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100)),
 			path: filter.NewMirrorPath(m.Path, m.KeepQuery), host: m.Host, noBody: m.NoBody})
 	}
 	return all

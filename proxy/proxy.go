@@ -78,8 +78,7 @@ func (p *Proxy) Swap(t *Table) (orphans []conn.Cuttable) {
 	p.departed.Store(p.departing(t)) // first: then each listener of a connection is always in one of the two
 	p.table.Store(t)
 	p.http2.goAway(func(s *http2Session) bool { return !s.follow(t) })
-	p.Metrics.retain(t)
-	return p.tunnels.orphans(t)
+	return p.tunnels.orphans(t, p.Metrics.retain(t))
 }
 
 // departed is a listener that a reload removed, or whose protocol a reload changed. Weir

@@ -278,12 +278,13 @@ func (t *tunnels) remove(o *openTunnel) {
 	o.next, o.prev = nil, nil
 }
 
-// orphans returns the client ends of the tunnels whose route is not in the table.
-func (t *tunnels) orphans(table *Table) (orphans []conn.Cuttable) {
+// orphans returns the client ends of the tunnels whose route is not in the table. changed has the
+// names of the routes that differ from the last table.
+func (t *tunnels) orphans(table *Table, changed map[string]bool) (orphans []conn.Cuttable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for o := t.first; o != nil; o = o.next {
-		if !table.has(o.on()) {
+		if on := o.on(); changed[on.route] && !table.has(on) {
 			orphans = append(orphans, o.client.Cuttable())
 		}
 	}

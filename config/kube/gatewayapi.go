@@ -52,43 +52,39 @@ type gatewayConverter struct {
 	status *gateway.Status // of classes
 }
 
-// changeGateways converts the Gateways that are new or have other inputs.
-func (c *Converter) changeGateways(v *conversion, n *next) {
-	if v.settings.Gateways == nil || v.o.Gateway == nil {
-		c.gateways = gatewayConverter{}
-		return
+// convertGateways converts the Gateways that are new or have other inputs, and returns their
+// number.
+func (u *updating) convertGateways() (converted int) {
+	k := &u.gateways
+	before := k.parts
+	if u.settings.Gateways == nil || u.o.Gateway == nil {
+		*k = gatewayConverter{}
+		u.dropAll(slices.Collect(maps.Values(before)))
+		return 0
 	}
-	if c.gateways.known == nil || len(c.gateways.known) > 2*countRoutes(v.o.Gateway)+1000 {
-		c.gateways.known = gateway.Known{}
+	if k.known == nil || len(k.known) > 2*countRoutes(u.o.Gateway)+1000 {
+		k.known = gateway.Known{}
 	}
-	x := gateway.NewIndex(v.o.Gateway, v.settings.Gateways.Controller, v.o.Namespaces, v.namespaces(), c.gateways.known)
-	assigned := gateway.FromPool(x.Gateways(), v.settings.Gateways.Addresses.Pool)
-	before, now := c.gateways.parts, make(map[config.ObjectName]*part, len(x.Gateways()))
+	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
+	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
+	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
 		p := before[name]
-		if p == nil || n.before.parts == nil || !n.before.parts[p] || !p.gateway.isOf(x, g, assigned[name]) || !p.isCurrent(v) {
-			p = v.gateway(x, g, assigned[name])
-			n.added = append(n.added, p)
-			c.convertedGateways++
+		if p == nil || u.dropped[p] || !p.gateway.isOf(x, g, assigned[name]) {
+			u.drop(p)
+			p = u.conversion.gateway(x, g, assigned[name])
+			u.added = append(u.added, p)
+			converted++
 		}
-		now[name], n.parts[p] = p, true
-		delete(n.dropped, p)
+		k.parts[name] = p
+		delete(before, name)
 	}
-	c.gateways.parts = now
-	if classes := x.Classes(); c.gateways.status == nil || !reflect.DeepEqual(classes, c.gateways.status.Classes) {
-		c.gateways.status = &gateway.Status{Classes: classes}
+	u.dropAll(slices.Collect(maps.Values(before)))
+	if classes := x.Classes(); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+		k.status = &gateway.Status{Classes: classes}
 	}
-	n.classes = c.gateways.status
-}
-
-// sameClasses reports whether weir says the same about the classes of Gateways as before.
-func (n *next) sameClasses() bool {
-	before := n.before.routing.Gateways
-	if before == nil || n.classes == nil {
-		return before == nil && n.classes == nil
-	}
-	return before.Status[0] == n.classes
+	return converted
 }
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
@@ -120,7 +116,7 @@ type gatewayConversion struct {
 // gateway converts one Gateway, with its ListenerSets and routes.
 func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *gateway.Assigned) *part {
 	g := v.fork()
-	g.looked = &lookups{map[config.ObjectName]*corev1.Service{}, map[config.ObjectName]*corev1.Secret{}}
+	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
 	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
@@ -134,8 +130,8 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	view.Forget()
 	p := g.part()
 	p.gateway = &c.part
-	g.used(p.used)
-	p.services, p.secrets = listed(g.looked.services), listed(g.looked.secrets)
+	p.used = g.used()
+	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
 	return p
 }
 
@@ -325,14 +321,21 @@ func ruleName(r *gateway.Route, rule *gatewayv1.SectionName, index int) string {
 	return name + fmt.Sprint(index)
 }
 
-// joinGateways joins what the Gateways add to a configuration. It returns nil if weir serves none.
-func (n *next) joinGateways() *GatewayRouting {
-	if n.classes == nil {
-		return nil
+// joinGateways joins what the Gateways add to a configuration, unless it is what the last Routing
+// has. It is nil if weir serves none.
+func (u *updating) joinGateways(out *Routing) {
+	classes := u.gateways.status
+	if classes == nil {
+		return
 	}
-	r := &GatewayRouting{Status: []*gateway.Status{n.classes}}
+	before := u.results.routing
+	if before != nil && before.Gateways != nil && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+		out.Gateways = before.Gateways
+		return
+	}
+	r := &GatewayRouting{Status: []*gateway.Status{classes}}
 	known := map[string]bool{}
-	for _, p := range gatewayParts(maps.Keys(n.parts)) {
+	for _, p := range gatewayParts(maps.Values(u.gateways.parts)) {
 		r.Listeners = append(r.Listeners, p.listeners...)
 		r.Certificates = append(r.Certificates, p.certificates...)
 		for _, policy := range p.policies {
@@ -343,7 +346,9 @@ func (n *next) joinGateways() *GatewayRouting {
 		}
 		r.Status = append(r.Status, p.status)
 	}
-	return r
+	if out.Gateways = r; before != nil && reflect.DeepEqual(before.Gateways, r) {
+		out.Gateways = before.Gateways
+	}
 }
 
 // gatewayParts returns the parts of Gateways, in a fixed order.
@@ -354,14 +359,6 @@ func gatewayParts(parts iter.Seq[*part]) (all []*gatewayPart) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *gatewayPart) int { return compareNames(gateway.NameOf(a.object), gateway.NameOf(b.object)) })
-	return all
-}
-
-// gatewayResults are the results of parts of Gateways, for a comparison.
-func gatewayResults(parts iter.Seq[*part]) (all []any) {
-	for _, p := range gatewayParts(parts) {
-		all = append(all, p.listeners, p.policies, p.certificates, p.status)
-	}
 	return all
 }
 

@@ -98,6 +98,7 @@ func (w *connTransport) keep(s *Link) {
 	if len(e.idle) < e.mostIdle() && e.dial.Load().takes(w.made) {
 		w.idleSince = e.ticks
 		e.idle = append(e.idle, s)
+		e.stock()
 		e.mu.Unlock()
 		return
 	}

@@ -60,7 +60,8 @@ type Endpoint struct {
 	idle    []*Link    // the newest at the end
 	held    map[*Link]struct{}
 	trunks  trunks
-	ticks   uint32 // seconds since the pool began
+	stocked bool   // see stock
+	ticks   uint32 // seconds in which there were connections
 	closes  closes
 	tunnels map[conn.Cuttable]struct{}
 }
@@ -185,6 +186,7 @@ func (e *Endpoint) remove() {
 		tunnels = append(tunnels, c)
 	}
 	e.tunnels = nil
+	e.unstock()
 	e.mu.Unlock()
 	b.later(func() {
 		closeAll(idle)

@@ -30,6 +30,7 @@ func (e *Endpoint) Hold(s *Link) bool {
 	}
 	s.own.idleSince = e.ticks
 	e.held[s] = struct{}{}
+	e.stock()
 	e.mu.Unlock()
 	return true
 }

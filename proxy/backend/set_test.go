@@ -553,8 +553,8 @@ func TestUnchangedObjectsAreNotTouched(t *testing.T) {
 		if err == nil {
 			err = p.Commit()
 		}
-		if err != nil || len(p.Backends()) != len(backends) {
-			t.Fatalf("%s: there are %d backends, %v", what, len(p.Backends()), err)
+		if err != nil || p.Backends().Len() != len(backends) {
+			t.Fatalf("%s: there are %d backends, %v", what, p.Backends().Len(), err)
 		}
 		if n := len(p.changes); n != want {
 			t.Errorf("%s: %d backends were touched, not %d", what, n, want)
@@ -581,4 +581,68 @@ func TestUnchangedObjectsAreNotTouched(t *testing.T) {
 	f("the node", 50)
 	s.SetZone("z")
 	f("the zone", 0)
+}
+
+// After random changes of objects, the backends are those of the configuration, and those that stay
+// are the same ones. The configurations share the settings that have not changed.
+func TestRandomObjects(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 50 {
+		s := NewSet(Options{InterfaceAddrs: func() []netip.Addr { return nil }})
+		var list []*config.Backend
+		made := map[string]*Backend{}
+		make := func(name string) *config.Backend {
+			b := settings(name, fmt.Sprintf("10.0.0.%d:80", r.IntN(9)))
+			b.MaxIdle = r.IntN(3)
+			return &b
+		}
+		node := NodeInfo{}
+		for range 40 {
+			for range r.IntN(3) {
+				list = slices.Clone(list)
+				name := fmt.Sprint("b", r.IntN(12))
+				at, known := slices.BinarySearchFunc(list, name, func(b *config.Backend, name string) int { return strings.Compare(b.Name, name) })
+				switch {
+				case !known:
+					list = slices.Insert(list, at, make(name))
+				case r.IntN(3) == 0:
+					list = slices.Delete(list, at, at+1)
+				default:
+					list[at] = make(name)
+					if b := s.Backend(name); b != nil && r.IntN(2) == 0 { // the endpoints take effect first
+						if err := s.UpdateEndpoints(name, list[at].Endpoints); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			if r.IntN(10) == 0 {
+				node.Zone = fmt.Sprint("zone", r.IntN(3))
+			}
+			p, err := s.PlanObjects(list, node, nil)
+			if err == nil {
+				err = p.Commit()
+			}
+			if err != nil || p.Backends().Len() != len(list) {
+				t.Fatalf("there are %d backends, not %d: %v", p.Backends().Len(), len(list), err)
+			}
+			now := map[string]*Backend{}
+			for _, cfg := range list {
+				b := s.Backend(cfg.Name)
+				if now[cfg.Name] = b; b == nil || !b.Settings().Equal(cfg) || b.locality.zone != node.Zone || b.removed {
+					t.Fatalf("%s is %+v", cfg.Name, b)
+				}
+				if old := made[cfg.Name]; old != nil && old != b {
+					t.Fatalf("%s is another one", cfg.Name)
+				}
+			}
+			for name, b := range made {
+				if now[name] == nil && !b.removed {
+					t.Fatalf("%s was not removed", name)
+				}
+			}
+			made = now
+		}
+		s.Close()
+	}
 }

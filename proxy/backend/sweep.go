@@ -16,6 +16,11 @@ const checksPerTick = 16
 // requests take the newest connection, so the oldest ones would stay half closed.
 func (e *Endpoint) sweep(keepAlive uint32) {
 	e.mu.Lock()
+	if len(e.idle)+len(e.held)+len(e.trunks.list) == 0 {
+		e.unstock()
+		e.mu.Unlock()
+		return
+	}
 	e.ticks++
 	var closing []*Link
 	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
@@ -43,6 +48,23 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 	e.sweepTrunks(keepAlive)
 	if learned {
 		e.backend.tellCloses(e, after)
+	}
+}
+
+// stock notes that the endpoint has connections that sweep must look at. A backend without such
+// endpoints costs nothing each second: a cluster may have thousands. The caller holds e.mu.
+func (e *Endpoint) stock() {
+	if !e.stocked {
+		e.stocked = true
+		e.backend.stocked.Add(1)
+	}
+}
+
+// unstock undoes stock. The caller holds e.mu.
+func (e *Endpoint) unstock() {
+	if e.stocked {
+		e.stocked = false
+		e.backend.stocked.Add(-1)
 	}
 }
 

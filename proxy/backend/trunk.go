@@ -176,6 +176,7 @@ func (e *Endpoint) list(t *trunk) {
 	if e.dial.Load().takes(t.made) && !e.removed.Load() && !t.Over() {
 		t.listed = true
 		e.trunks.list = append(e.trunks.list, t)
+		e.stock()
 		e.trunks.room = t.Limit()
 	}
 }

@@ -277,11 +277,10 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	nowhere.Zone = ""
 	update := func(node NodeInfo) *Backend {
 		t.Helper()
-		all, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node)
-		if err != nil {
+		if _, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node); err != nil {
 			t.Fatal(err)
 		}
-		return all["app"]
+		return w.set.Backend("app")
 	}
 	b := update(nowhere)
 	wantPicked(t, b, nil, "10.0.0.2:1", "10.0.0.3:1")

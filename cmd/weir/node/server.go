@@ -184,7 +184,7 @@ func (s *server) adopt(p *plan) {
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
 	s.proxy.SetLoop(p.cfg.Limits.Loop)
-	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.cfg.Backends))
+	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.file.Backends)) // objects have no such setting
 	if k := p.cfg.Kubernetes; k != nil {
 		s.proxy.Metrics.SetLimit(k.Metrics.Routes)
 		s.shown.SetLimit(k.Metrics)
