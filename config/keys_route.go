@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 var (
@@ -93,14 +94,18 @@ func parseRoutePath(s string) (Path, error) {
 	if strings.HasPrefix(text, "*/") || strings.HasPrefix(text, "*^") {
 		return Path{}, fmt.Errorf(`begins as in nginx; write "~(?i)%s" to ignore case`, strings.TrimPrefix(text[1:], "^"))
 	}
-	if _, _, err := expression.Compile(text, expression.Start); err != nil {
+	_, beginning, err := expression.Compile(text, expression.Start)
+	switch {
+	case err != nil:
 		return Path{}, fmt.Errorf("cannot be compared: %w", err)
+	case beginning != "" && beginning[0] != '/':
+		return Path{}, fmt.Errorf(`matches no path, because it has to match from the beginning of the path, which is a slash; write '~/.*%s' to find it anywhere`, strings.TrimPrefix(text, "^"))
 	}
 	return Path{Expression: true, Value: text}, nil
 }
 
-// parsePath refuses paths that can never match: weir answers 400 to dot segments and
-// backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
+// parsePath refuses paths that can never match: weir answers 400 to dot segments,
+// backslashes and broken escapes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
 	lower := strings.ToLower(value)
@@ -120,6 +125,9 @@ func parsePath(s string) (Path, error) {
 		if segment == "." || segment == ".." {
 			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every request with one; write the path without it")
 		}
+	}
+	if message.AmbiguousPath([]byte(value)) {
+		return Path{}, fmt.Errorf("has a broken percent-encoding, a null byte or a dot segment, and weir refuses every request with one; write the plain path")
 	}
 	return Path{Exact: exact, Value: value}, nil
 }
