@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,14 +95,20 @@ func parseRoutePath(s string) (Path, error) {
 	if strings.HasPrefix(text, "*/") || strings.HasPrefix(text, "*^") {
 		return Path{}, fmt.Errorf(`begins as in nginx; write "~(?i)%s" to ignore case`, strings.TrimPrefix(text[1:], "^"))
 	}
-	_, beginning, err := expression.Compile(text, expression.Start)
-	switch {
-	case err != nil:
+	if _, _, err := expression.Compile(text, expression.Start); err != nil {
 		return Path{}, fmt.Errorf("cannot be compared: %w", err)
-	case beginning != "" && beginning[0] != '/':
-		return Path{}, fmt.Errorf(`matches no path, because it has to match from the beginning of the path, which is a slash; write '~/.*%s' to find it anywhere`, strings.TrimPrefix(text, "^"))
+	}
+	if !mayMatchPath(text) {
+		return Path{}, fmt.Errorf(`matches no path, because weir compares it from the beginning of the path, and each path begins with a slash; begin the expression with ".*" to match anywhere, or with "/"`)
 	}
 	return Path{Expression: true, Value: text}, nil
+}
+
+// mayMatchPath returns false for an expression whose matches all begin with something other than a
+// slash, such as \.php$. Users of nginx write such expressions, which nginx compares anywhere in a path.
+func mayMatchPath(expr string) bool {
+	all, err := expression.Beginnings(expr)
+	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })
 }
 
 // parsePath refuses paths that can never match: weir answers 400 to dot segments,

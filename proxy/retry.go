@@ -12,10 +12,10 @@ import (
 type trier interface {
 	// acquire chooses the endpoint for the next attempt, if possible one that was not tried.
 	// own is the client's private connection to it, or nil.
-	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Session, err error)
+	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Link, err error)
 	// try makes one attempt. fresh: the attempt must make a new connection. The caller
 	// releases e, unless the outcome is a tunnel.
-	try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome
+	try(e *backend.Endpoint, own *backend.Link, fresh bool) *outcome
 	// repeatable reports whether the trier may send the same again after an attempt that
 	// ended with t.
 	repeatable(t failure) bool
@@ -33,7 +33,7 @@ type retries struct {
 	excused int               // attempts that do not count: the address refused or could not be reached
 	connect time.Duration     // how long the last attempt to connect took
 	trace   *trace.Trace      // nil: the request is not traced
-	queued  time.Time         // of a traced request: when it began to wait for the endpoint of the attempt; zero: there is no queue
+	queued  time.Time         // when the wait for the endpoint began; zero: the backend has no queue
 	first   time.Time         // when the first attempt began; set only if limits has within
 }
 
@@ -42,7 +42,9 @@ type retries struct {
 func (r *retries) run(t trier) *outcome {
 	var tried []*backend.Endpoint
 	for fresh := false; ; {
-		e, own, err := r.acquireBy(t, tried)
+		r.waits()
+		e, own, err := t.acquire(tried)
+		r.waited()
 		if err != nil {
 			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}
@@ -50,14 +52,12 @@ func (r *retries) run(t trier) *outcome {
 		if r.made++; r.made == 1 && r.limits != nil && r.limits.within != 0 {
 			r.first = time.Now()
 		}
-		before := r.connect
 		if r.trace != nil {
-			r.connect = 0
-			r.trace.Try(r.queued, e.Address())
+			r.trace.Try(r.queued, e.Address(), r.connect)
 		}
 		o := t.try(e, own, fresh)
 		if r.trace != nil {
-			r.tried(o, before)
+			r.tried(o)
 		}
 		if o == tunnelOpened {
 			return o // the endpoint is released when its tunnel ends
@@ -74,16 +74,19 @@ func (r *retries) run(t trier) *outcome {
 	}
 }
 
-// acquireBy chooses the endpoint, and counts the time in the queue of a backend that has one.
-func (r *retries) acquireBy(t trier, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
-	if r.metrics == nil || r.backend.Settings().MaxConnections == 0 {
-		return t.acquire(tried)
+// waits notes when the wait for an endpoint begins, if the backend has a queue. It is apart from
+// acquire, because the stack of an exchange is small.
+func (r *retries) waits() {
+	if r.metrics != nil && r.backend.Settings().MaxConnections > 0 {
+		r.queued = time.Now()
 	}
-	begun := time.Now()
-	e, own, err := t.acquire(tried)
-	r.metrics.get().times.queued(time.Since(begun))
-	r.queued = begun
-	return e, own, err
+}
+
+// waited counts the time in the queue.
+func (r *retries) waited() {
+	if !r.queued.IsZero() {
+		r.metrics.get().times.queued(time.Since(r.queued))
+	}
 }
 
 // allows reports whether another attempt may follow the outcome o. What was sent must be

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"time"
-
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/trace"
 )
@@ -40,13 +38,10 @@ func (x *exchange) endTrace(r *accesslog.Record) {
 }
 
 // tried ends the span of an attempt.
-func (r *retries) tried(o *outcome, before time.Duration) {
-	connect, reason := r.connect, ""
-	if connect == 0 {
-		r.connect = before
+func (r *retries) tried(o *outcome) {
+	if o == nil {
+		r.trace.Tried(r.connect, "")
+		return
 	}
-	if o != nil {
-		reason = o.reason
-	}
-	r.trace.Tried(connect, reason)
+	r.trace.Tried(r.connect, o.reason)
 }

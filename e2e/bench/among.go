@@ -14,6 +14,7 @@ const (
 	amongHosts = "hosts"
 	edited     = "edited"  // three header changes, a rate limit and two weighted backends
 	guarded    = "guarded" // basic authentication
+	traced     = "traced"  // one of a hundred requests is traced
 )
 
 // credentials is the HTTP header with ada's password. users is the file with its hash.
@@ -38,6 +39,13 @@ func amongRow(key, name string) row {
 func filterRow(key, name string) row {
 	return row{Key: key, Name: name, among: key, Budget: 1.1, Against: "weir" + singleRoute,
 		port: func(s setup) int { return s.HTTPPort }, load: wrk}
+}
+
+// tracedRow returns a row of weir with traces.
+func tracedRow(key, name string) row {
+	r := filterRow(key, name)
+	r.Budget = 1.05
+	return r
 }
 
 // variants returns the loads that a round of r compares, in changing order. A row with many routes or with
@@ -65,6 +73,9 @@ func routeName(among string, i int) string {
 // addRoutes gives s the filters or the many routes of r, if r has any. It writes a map of many routes for HAProxy.
 func (s *setup) addRoutes(r row) error {
 	if r.among == "" || r.suffix != "" {
+		return nil
+	}
+	if s.Traced = r.among == traced; s.Traced {
 		return nil
 	}
 	if r.among == edited || r.among == guarded {

@@ -53,14 +53,14 @@ var proxies = map[string]proxy{
 		config:  "haproxy.cfg",
 		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
 		version: []string{"haproxy", "-v"},
-		not:     []string{edited, guarded},
+		not:     []string{edited, guarded, traced},
 	},
 	"nginx": {
 		log:     "nginx-access.log",
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		not:     []string{"tcp", amongPaths, amongHosts, edited, guarded, "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
+		not:     []string{"tcp", amongPaths, amongHosts, edited, guarded, traced, "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
 	},
 }
 
@@ -73,6 +73,7 @@ type setup struct {
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	Logged                                             bool   // the proxies write an access log
+	Traced                                             bool   // weir traces requests
 	AllFields                                          bool
 	Gzip                                               bool     // the proxies compress pathJSON
 	Filters                                            string   // the filters of the route: edited or guarded; "": none

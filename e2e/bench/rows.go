@@ -24,8 +24,8 @@ type row struct {
 	file  string // the path for wrk; "": the path of the small response
 	idle  bool   // the row measures memory, not time
 	kind  kind   // the kind of an idle row's connections
-	// among is the property by which 10,000 routes differ (amongPaths or amongHosts), or the filters of the only
-	// route (edited or guarded). The bench compares the row with the same load on a single route without filters.
+	// among is the property by which 10,000 routes differ (amongPaths or amongHosts), or what the only route has:
+	// filters (edited or guarded) or traces (traced). The bench compares the row with the same load on a single route without filters.
 	among  string
 	logged bool   // the proxies write an access log
 	suffix string // added to the names of the proxies in the results; "": none
@@ -50,6 +50,7 @@ var allRows = []row{
 	amongRow(amongHosts, "one route among 10,000 hosts"),
 	filterRow(edited, "three header changes, a rate limit, two weights"),
 	filterRow(guarded, "basic authentication, a known password"),
+	tracedRow(traced, "1 % of the requests traced"),
 	logged(row{Key: "http1-log", Name: "HTTP/1.1, access log", port: func(s setup) int { return s.HTTPPort }, load: wrk}),
 	logged(row{Key: "tls1-log", Name: "HTTP/1.1 over TLS, access log", secure: true, port: func(s setup) int { return s.TLSPort }, load: wrk}),
 	logged(h2Row("h2-10-log", "HTTP/2 over TLS, 10 streams, access log", pathSmall, 32, 10)),

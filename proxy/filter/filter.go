@@ -200,6 +200,21 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	return &c
 }
 
+// ForBackend returns the filters of c, which may be nil, and the changes of requests for one of
+// several backends.
+func (c *Chain) ForBackend(edits *config.HeaderEdits) *Chain {
+	if edits == nil {
+		return c
+	}
+	var all Chain
+	if c != nil {
+		all = *c
+	}
+	all.requests, all.trailers, all.names = slices.Clip(all.requests), slices.Clip(all.trailers), slices.Clip(all.names)
+	all.add(newRequestEdits(edits))
+	return &all
+}
+
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
 	if key := keyOf(f); !slices.Contains(c.names, key) { // cors works on requests and responses
@@ -247,16 +262,21 @@ func (c *Chain) Answer(x Exchange) bool {
 	return false
 }
 
-// Move lets only the filters work that change the URL of the request, or redirect it. It returns true if
-// one of them has answered the request.
-func (c *Chain) Move(x Exchange) bool {
+// Play lets only the filters work that need no more than the head of the request and the address of the
+// client: those that change the URL, redirect, answer preflights, or refuse the client. If the client is
+// unknown, none refuses it. It returns true if one of them has answered the request.
+func (c *Chain) Play(x Exchange) bool {
 	if c == nil {
 		return false
 	}
 	for i := range c.answerers {
 		switch f := c.answerers[i].Answerer.(type) {
-		case *rewrite, *move, *redirect:
+		case preflights, *nginxCORS, *rewrite, *move, *redirect:
 			if f.Answer(x) {
+				return true
+			}
+		case *clients:
+			if x.Client().Addr().IsValid() && f.Answer(x) {
 				return true
 			}
 		}

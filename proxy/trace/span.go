@@ -40,6 +40,7 @@ type try struct {
 	queued, begun time.Time // queued: zero unless the request may have waited in a queue
 	ended         time.Time
 	endpoint      string
+	before        time.Duration // how long the last connect before it took
 	connect       time.Duration // zero: an open connection was used
 	status        int
 	reason        string
@@ -96,14 +97,14 @@ func Find(h *message.Head) (p Parent, header []byte) {
 }
 
 // Try begins an attempt. queued is when the request began to wait for the endpoint; zero: it
-// cannot have waited.
-func (t *Trace) Try(queued time.Time, endpoint string) {
+// cannot have waited. connect is how long the last connect took.
+func (t *Trace) Try(queued time.Time, endpoint string, connect time.Duration) {
 	t.made++
 	if t.made > mostTries {
 		return
 	}
 	y := &t.tries[t.made-1]
-	*y = try{span: newSpan(), queued: queued, begun: time.Now(), endpoint: endpoint}
+	*y = try{span: newSpan(), queued: queued, begun: time.Now(), endpoint: endpoint, before: connect}
 	if t.head != nil {
 		hex.Encode(t.head.Bytes(t.header)[spanAt:spanAt+16], y.span[:])
 	}
@@ -115,11 +116,15 @@ func (t *Trace) last() *try { return &t.tries[min(max(t.made, 1), mostTries)-1] 
 // Answered notes the status of the endpoint's response.
 func (t *Trace) Answered(status int) { t.last().status = status }
 
-// Tried ends an attempt. connect is how long a new connection took; reason is empty if the
+// Tried ends an attempt. connect is how long the last connect took; if it is the same as in Try, the
+// attempt used an open connection. reason is empty if the
 // attempt succeeded.
 func (t *Trace) Tried(connect time.Duration, reason string) {
 	y := t.last()
-	y.ended, y.connect, y.reason = time.Now(), connect, reason
+	y.ended, y.reason = time.Now(), reason
+	if connect != y.before {
+		y.connect = connect
+	}
 }
 
 // Greeting are the times of a connection before its first request.

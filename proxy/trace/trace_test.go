@@ -248,7 +248,7 @@ func TestInject(t *testing.T) {
 		x := tracer.Begin(p, false)
 		x.Inject(h)
 		for attempt := range 10 {
-			x.Try(time.Time{}, "10.0.0.1:80")
+			x.Try(time.Time{}, "10.0.0.1:80", 0)
 			id := x.last().span
 			if attempt >= mostTries {
 				continue
@@ -294,9 +294,9 @@ func TestSpans(t *testing.T) {
 	parent, _ := Parse([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
 	x := NewTracer(1, []string{"token"}, b).Begin(parent, false)
 	begun := time.Now()
-	x.Try(begun.Add(-time.Second), "10.1.0.3:8080")
+	x.Try(begun.Add(-time.Second), "10.1.0.3:8080", 0)
 	x.Tried(0, "connect")
-	x.Try(time.Time{}, "10.1.0.4:8080")
+	x.Try(time.Time{}, "10.1.0.4:8080", 0)
 	x.Answered(200)
 	x.Tried(300*time.Microsecond, "")
 	ids := []string{hex.EncodeToString(x.Span[:]), hex.EncodeToString(x.tries[0].span[:]), hex.EncodeToString(x.tries[1].span[:])}
@@ -353,7 +353,7 @@ func TestSpans(t *testing.T) {
 	// A failed request, with a method that the conventions do not know, and more attempts than have a span.
 	x = NewTracer(1, nil, b).Begin(Parent{}, false)
 	for range 20 {
-		x.Try(time.Time{}, "unix:/run/app.sock")
+		x.Try(time.Time{}, "unix:/run/app.sock", 0)
 		x.Tried(0, "endpoint_closed")
 	}
 	r = full()
@@ -380,7 +380,7 @@ func FuzzSpan(f *testing.F) {
 		q.Method, q.Target, q.Host = q.StoreString(method), q.StoreString(target), q.StoreString(host)
 		q.Path = q.Range(len(method), len(method)+len(path))
 		q.AddField("User-Agent", agent)
-		x.Try(time.Time{}, "10.0.0.1:80")
+		x.Try(time.Time{}, "10.0.0.1:80", 0)
 		x.Finish(r, nil)
 		resource, scope := Resource{Name: "weir"}.preamble()
 		all, _ := spansOf(t, request(resource, scope, b.take().b))
@@ -560,7 +560,7 @@ func BenchmarkTrace(b *testing.B) {
 		x := tracer.Begin(Parent{}, false)
 		h.Reset()
 		x.Inject(h)
-		x.Try(time.Time{}, "10.0.0.1:80")
+		x.Try(time.Time{}, "10.0.0.1:80", 0)
 		x.Answered(200)
 		x.Tried(0, "")
 		x.Finish(r, nil)
