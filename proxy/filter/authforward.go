@@ -103,6 +103,7 @@ func (f *forward) identity(res *message.Response) *Identity {
 
 // deny answers with the response of the server.
 func deny(x Exchange, from *message.Response, body []byte) {
+	x.SetCause(fmt.Errorf("the server that decides answered %d", from.Status))
 	res := x.Begin(from.Status, "auth_denied")
 	for i := range res.Fields {
 		res.Fields[i].Dropped = true
