@@ -376,6 +376,9 @@ type TLSPolicy struct {
 	// From limits the policy to these client networks; all other clients get the default
 	// policy. Empty: all clients.
 	From []netip.Prefix
+	// Ask means that weir asks clients for a certificate without ClientAuth. It neither checks it
+	// nor passes it on. Only objects of a cluster make such policies.
+	Ask bool
 	// Owned means that clients get only certificates whose Owner is this policy. Only
 	// objects of a cluster make such policies.
 	Owned bool

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ type EndpointStatus struct {
 // Status returns the state of all backends, sorted by name.
 func (s *Set) Status() []BackendStatus {
 	var list []BackendStatus
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		list = append(list, b.status())
 	}
 	slices.SortFunc(list, func(a, b BackendStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -185,7 +186,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	totals, rest := m.choose(*m.set.backends.Load())
+	totals, rest := m.choose(m.set.all())
 	for b, t := range totals {
 		m.show(ch, b.name, t)
 	}
@@ -225,12 +226,12 @@ type remainder struct {
 
 // choose decides which backends have series of their own, and adds up the others. The caller
 // holds m.mu.
-func (m *Metrics) choose(all map[string]*Backend) (own map[*Backend]*totals, rest map[string]*remainder) {
-	own, rest = make(map[*Backend]*totals, len(all)), make(map[string]*remainder)
+func (m *Metrics) choose(all iter.Seq[*Backend]) (own map[*Backend]*totals, rest map[string]*remainder) {
+	own, rest = make(map[*Backend]*totals), make(map[string]*remainder)
 	count := make(map[string]int) // number with series of their own, by namespace
 	var others []*Backend
 	shown := make(map[*Backend]bool)
-	for _, b := range all {
+	for b := range all {
 		switch namespace := b.Settings().Namespace; {
 		case namespace == "":
 			own[b] = b.totals()

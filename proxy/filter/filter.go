@@ -202,6 +202,21 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	return &c
 }
 
+// ForBackend returns the filters of c, which may be nil, and the changes of requests for one of
+// several backends.
+func (c *Chain) ForBackend(edits *config.HeaderEdits) *Chain {
+	if edits == nil {
+		return c
+	}
+	var all Chain
+	if c != nil {
+		all = *c
+	}
+	all.requests, all.trailers, all.names = slices.Clip(all.requests), slices.Clip(all.trailers), slices.Clip(all.names)
+	all.add(newRequestEdits(edits))
+	return &all
+}
+
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
 	if key := keyOf(f); !slices.Contains(c.names, key) { // cors works on requests and responses

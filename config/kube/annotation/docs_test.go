@@ -30,7 +30,6 @@ var update = flag.Bool("update", false, "write the tables of annotations into do
 //
 // A family of annotations with a file of its own adds its samples in the test file beside it.
 var samples = map[string][]sample{
-	"backend-protocol":               {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
 	"traefik whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
 	"proxy-buffer-size":              {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
 	"configuration-snippet":          {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},

@@ -21,6 +21,8 @@ type Settings struct {
 	Canary      Canary
 	Affinity    Affinity
 	Balance     Balance
+	Forward     Forward
+	Mirror      Mirror
 	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
 	Passthrough bool
 	// DefaultBackend is the name of a Service, which gets requests while there is no other
