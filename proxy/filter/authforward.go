@@ -26,7 +26,7 @@ type forward struct {
 // mostDenial limits the body of a response that goes to the client, in bytes.
 const mostDenial = 64 << 10
 
-var refuseUndecided = &message.Refusal{Status: 503, Reason: "auth_unavailable", Detail: "the server that decides about this request did not answer"}
+var refuseUndecided = &message.Refusal{Status: 503, Reason: "auth_unavailable", Detail: "the server that decides about this request failed or did not answer"}
 
 func newForward(c *config.Auth, server Decider) (authenticator, error) {
 	_, target, err := config.BackendOfURL("", c.Forward.URL)
