@@ -18,9 +18,9 @@ func slow(c *checks, client, credentials byte, then func(busy bool)) {
 }
 
 func slowFor(x *exchange, c *checks, sum credentialSum) (id *Identity, busy bool, gone error) {
-	return c.do(x, sum, func() *Identity {
+	return c.do(x, sum, func() (*Identity, error) {
 		time.Sleep(time.Second)
-		return new(Identity)
+		return new(Identity), nil
 	})
 }
 
