@@ -24,6 +24,7 @@ type exchange struct {
 	client                  netip.AddrPort
 	trusts                  Trust
 	terminated, secure, end bool
+	cause                   error
 	identified              bool
 	length                  int64
 	answer                  string
@@ -65,6 +66,7 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 	return &x.res
 }
 func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) SetCause(err error)       { x.cause = err }
 func (x *exchange) Close()                   { x.end = true }
 func (x *exchange) SetUser(name string)      { x.user = name }
 func (x *exchange) Ask(q *Question) error    { return x.server(q) }
