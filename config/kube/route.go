@@ -31,6 +31,7 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asks(c), v.settings)
+		v.applyScript(&r, c)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
 	}

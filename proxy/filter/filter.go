@@ -148,10 +148,17 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
+	s := newScript(r.Script)
+	if s != nil && len(s.host) > 0 {
+		c.add(&scriptSteps{s, s.host})
+	}
 	if r.CORS != nil && r.CORS.AsNginx {
 		c.add(newNginxCORS(r.CORS))
 	} else if r.CORS != nil {
 		c.add(preflights{})
+	}
+	if s != nil && len(s.location) > 0 {
+		c.add(&scriptSteps{s, s.location})
 	}
 	switch {
 	case r.Redirect == nil:
@@ -189,6 +196,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
+	}
+	if s != nil {
+		c.add(&scriptHeaders{s})
 	}
 	if r.CORS != nil && !r.CORS.AsNginx {
 		c.add(newCORS(r.CORS))

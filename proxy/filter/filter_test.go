@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 type exchange struct {
 	req                     message.Request
 	res                     message.Response
+	host                    string // empty: that of newExchange
 	client                  netip.AddrPort
 	trusts                  Trust
 	terminated, secure, end bool
@@ -44,7 +46,7 @@ func newExchange(method, path string) *exchange {
 }
 
 func (x *exchange) Request() *message.Request { return &x.req }
-func (x *exchange) Host() string              { return "app.example.org" }
+func (x *exchange) Host() string              { return cmp.Or(x.host, "app.example.org") }
 func (x *exchange) KnownLength() int64        { return x.length }
 func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
 func (x *exchange) Client() netip.AddrPort    { return x.client }

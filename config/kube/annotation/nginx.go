@@ -10,7 +10,6 @@ import (
 const (
 	noYet       = "weir does not support this yet"
 	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
-	refusedRaw  = "the snippet may restrict access, and weir does not read nginx configuration, so weir answers 503 for an Ingress that has it; do the same in the application or in weir's configuration, and remove the annotation"
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
@@ -44,6 +43,7 @@ var families = []map[string]judge{
 	basicAuths,
 	authURLs,
 	corses,
+	snippets,
 	limits,
 	satisfies,
 	unread,
@@ -79,7 +79,6 @@ var unread = map[string]judge{
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 
 	"custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
-	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
@@ -110,7 +109,7 @@ var openly = []string{
 	"client_body_timeout", "client_header_timeout", "keepalive_timeout", "proxy_connect_timeout", "proxy_read_timeout", "proxy_send_timeout", "send_timeout",
 }
 
-// snippet rates nginx configuration: it may require passwords or list networks, and
+// snippet rates nginx configuration that weir does not read: it may require passwords or list networks, and
 // the application may trust HTTP headers that it sets.
 func snippet(value string, _ context) (Rating, string) {
 	if value == "" {
@@ -119,11 +118,11 @@ func snippet(value string, _ context) (Rating, string) {
 	for value = strings.TrimSpace(value); value != ""; {
 		first, rest := directive(value)
 		if first != "" && !slices.Contains(openly, first) && !setsOwn(strings.TrimSuffix(value, rest)) {
-			return guard, refusedRaw
+			return guard, ""
 		}
 		value = rest
 	}
-	return No, noSnippet
+	return No, ""
 }
 
 // own are the HTTP headers of requests that weir sets itself, or that apply only to

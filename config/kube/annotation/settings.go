@@ -36,6 +36,7 @@ type Settings struct {
 	AuthURL   AuthURL
 	CORS      CORS
 	Limits    Limits
+	Snippets  Snippets
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has
