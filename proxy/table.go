@@ -331,6 +331,7 @@ func (parts *Parts) weighted(whole *Route, unusual map[string]*config.Backend) *
 		}
 		d := *whole
 		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.orMissing(isMissing(unusual[one.Name]))
+		d.filters = whole.filters.ForBackend(one.Request)
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)

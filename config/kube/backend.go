@@ -148,7 +148,7 @@ func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend
 		name += ":" + p
 	}
 	b := Backend{Backend: config.NewBackend(name), Source: source, Port: port}
-	b.Namespace = source.Namespace
+	b.Namespace, b.Group = source.Namespace, name
 	b.PreferLocal, b.RampUp = v.prefersLocal(s), v.rampUp(s)
 	if s != nil {
 		b.UID = s.UID

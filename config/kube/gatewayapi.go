@@ -109,7 +109,8 @@ type gatewayConversion struct {
 	view *gateway.View
 	part gatewayPart
 
-	ports map[int][]string // the names of weir's listeners for each port of the Gateway
+	ports map[int][]string  // the names of weir's listeners for each port of the Gateway
+	taken map[tunnelOf]bool // which tunnels have a route
 }
 
 // gateway converts one Gateway, with its ListenerSets and routes.
@@ -118,12 +119,13 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
-	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}}
+	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
 	c.listen()
 	for _, a := range c.Routes {
 		c.attach(a)
 	}
+	c.separate()
 	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
 	view.Forget()
 	p := g.part()
@@ -138,6 +140,12 @@ func (c *gatewayConversion) attach(a *gateway.Attachment) {
 	switch a.Kind {
 	case gateway.KindHTTPRoute:
 		c.http(a)
+	case gateway.KindGRPCRoute:
+		c.grpc(a)
+	case gateway.KindTLSRoute:
+		c.tls(a)
+	case gateway.KindTCPRoute:
+		c.tcpRoute(a)
 	}
 }
 
@@ -159,11 +167,19 @@ func (c *gatewayConversion) listen() {
 			c.secure(l)
 		}
 	}
+}
+
+// separate makes the routes for what no route of the Gateway API has.
+func (c *gatewayConversion) separate() {
 	for _, l := range c.Listeners {
 		if c.ports[l.Port] != nil && l.Owns() && l.Protocol != gatewayv1.TCPProtocolType {
 			c.isolate(l)
 		}
 	}
+	for _, port := range slices.Sorted(maps.Keys(c.ports)) {
+		c.closeUnknown(port)
+	}
+	c.closePorts()
 }
 
 // open makes weir's listeners for the port of a listener.
@@ -213,7 +229,7 @@ func (c *gatewayConversion) nameOf(l *gateway.Listener) string {
 
 // secure makes the TLS policy of a listener, and its certificates.
 func (c *gatewayConversion) secure(l *gateway.Listener) {
-	p := config.TLSPolicy{Name: c.nameOf(l)}
+	p := config.TLSPolicy{Name: c.nameOf(l), Ask: l.Clients.Ask}
 	if l.Clients.Required {
 		p.ClientAuth, p.ClientAuthPool = config.ClientAuthRequire, l.Clients.CAs
 		p.ClientAuthCA = "tls.frontend of the Gateway " + gateway.NameOf(c.Object).String()
@@ -233,7 +249,7 @@ func (c *gatewayConversion) addPolicy(p config.TLSPolicy) {
 		if base.Name == config.DefaultTLSPolicy {
 			made := base
 			made.Position = config.Position{}
-			made.Name, made.Owned = p.Name, true
+			made.Name, made.Owned, made.Ask = p.Name, true, p.Ask
 			if p.ClientAuth != config.ClientAuthNone {
 				made.ClientAuth, made.ClientAuthPool, made.ClientAuthCA, made.ClientAuthCRL = p.ClientAuth, p.ClientAuthPool, p.ClientAuthCA, nil
 			}
@@ -252,6 +268,12 @@ func (c *gatewayConversion) isolate(l *gateway.Listener) {
 		Closure: &config.Closure{Status: 404, Reason: "no_route", Why: "no route of the " + l.String() + " of the Gateway " + gateway.NameOf(c.Object).String() + " has the host and path"}, Order: afterAll}
 	if l.Hostname != "" {
 		r.Hosts = []string{gateway.HostOf(l.Hostname)}
+	}
+	if l.Passthrough { // weir closes the connection, see closeUnknown
+		if c.taken[tunnelOf{l.Port, l.Hostname}] {
+			return
+		}
+		r.TLS, r.Closure, r.Order, r.Backend = config.TLSPassthrough, nil, nil, c.missingBackend(c.Object.Namespace, true)
 	}
 	c.routes = append(c.routes, r)
 }
@@ -358,6 +380,9 @@ func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.Back
 	name, problem := c.resolve(a, ref, raw)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
+		if a.Accept != nil {
+			return "" // no route of weir will need it
+		}
 		return c.missingBackend(a.Name.Namespace, raw)
 	}
 	return name
@@ -381,7 +406,35 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 	if problem := c.speakTo(&b, a, found, raw); problem != nil {
 		return "", problem
 	}
+	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
+		if t.Broken {
+			return c.missingBackend(a.Name.Namespace, raw), nil
+		}
+		c.secureBackend(&b, t)
+	}
+	if a.Accept != nil {
+		return b.Name, nil
+	}
 	return c.keep(b), nil
+}
+
+// secureBackend makes a backend use TLS, as a policy demands.
+func (c *gatewayConversion) secureBackend(b *Backend, t *gateway.BackendTLS) {
+	b.Name += "/tls/" + t.Policy.Name
+	switch b.Protocol {
+	case config.ProtocolHTTP, config.ProtocolHTTPS:
+		b.speak(appProtocols["https"])
+	case config.ProtocolH2C, config.ProtocolGRPC:
+		b.speak(appProtocols["grpcs"])
+	default:
+		b.Secure = true
+	}
+	b.TLS.InsecureSkipVerify = false
+	b.TLS.ServerName, b.TLS.CAPEM, b.TLS.Names, b.TLS.URIs = t.Hostname, t.CAs, t.Names, t.URIs
+	if s := c.ClientCertificate; s != nil {
+		b.Name += "/" + c.Object.Namespace + "/" + c.Object.Name
+		b.TLS.CertPEM, b.TLS.KeyPEM = s.Data[corev1.TLSCertKey], config.Secret(s.Data[corev1.TLSPrivateKeyKey])
+	}
 }
 
 // speakTo sets the protocol of a backend of a route.
@@ -396,6 +449,9 @@ func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port serv
 		return &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedProtocol), Message: fmt.Sprintf(
 			"The Service %s has the appProtocol %q, which weir does not support; write http, https, kubernetes.io/h2c, kubernetes.io/ws, grpc or grpcs.", b.Source, port.protocol)}
 	}
+	if a.Kind == gateway.KindGRPCRoute {
+		return c.speakGRPC(b, port, own)
+	}
 	b.speak(own)
 	return nil
 }
@@ -404,14 +460,14 @@ func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port serv
 func shareBackends(r *config.Route, all []config.WeightedBackend) {
 	var joined []config.WeightedBackend
 	for _, b := range all {
-		at := slices.IndexFunc(joined, func(o config.WeightedBackend) bool { return o.Name == b.Name })
+		at := slices.IndexFunc(joined, func(o config.WeightedBackend) bool { return o.Name == b.Name && o.Request == nil && b.Request == nil })
 		if at < 0 {
 			joined = append(joined, b)
 			continue
 		}
 		joined[at].Weight += b.Weight
 	}
-	if len(joined) == 1 {
+	if len(joined) == 1 && joined[0].Request == nil {
 		r.Backend = joined[0].Name
 		return
 	}

@@ -89,6 +89,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	for _, i := range all {
 		owners = append(owners, v.read(i))
 	}
+	v.readScripts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
@@ -125,6 +126,7 @@ type conversion struct {
 	guards     map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked      map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
+	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // those that get the TLS connections of their host

@@ -31,7 +31,7 @@ type Options struct {
 	StartCheck func(c *Check) (stop func())
 	// Gone gets the tunnels of an endpoint that was removed (see Endpoint.Track), so that it
 	// can drain them.
-	Gone func(e *Endpoint, tunnels []conn.Linked)
+	Gone func(e *Endpoint, tunnels []conn.Cuttable)
 	// Notify gets the events that belong into the log.
 	Notify func(Event)
 	// RefusalsChanged is called when the result of Refusals has changed. It must not block.
