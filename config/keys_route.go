@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 var (
@@ -110,8 +111,8 @@ func mayMatchPath(expr string) bool {
 	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })
 }
 
-// parsePath refuses paths that can never match: weir answers 400 to dot segments and
-// backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
+// parsePath refuses paths that can never match: weir answers 400 to dot segments,
+// backslashes and broken escapes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
 	lower := strings.ToLower(value)
@@ -131,6 +132,9 @@ func parsePath(s string) (Path, error) {
 		if segment == "." || segment == ".." {
 			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every request with one; write the path without it")
 		}
+	}
+	if message.AmbiguousPath([]byte(value)) {
+		return Path{}, fmt.Errorf("has a broken percent-encoding, a null byte or a dot segment, and weir refuses every request with one; write the plain path")
 	}
 	return Path{Exact: exact, Value: value}, nil
 }

@@ -56,6 +56,8 @@ type Exchange interface {
 	Begin(status int, reason string) *message.Response
 	// Send sends the response that Begin began.
 	Send(body string)
+	// SetCause sets why the request is refused, for the access log only: clients must not learn it.
+	SetCause(err error)
 	// Close makes this exchange the last one of an HTTP/1.1 connection. Call it before the
 	// response begins.
 	Close()

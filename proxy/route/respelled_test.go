@@ -69,6 +69,29 @@ func TestRespelled(t *testing.T) {
 	f("GET *")
 }
 
+// The new path of a rewritten request has the route that names it, unless that route is for all paths.
+func TestRespelledOfAnotherPath(t *testing.T) {
+	table := lines("/", "~/.*", "~/v[0-9]+", "/admin")
+	entries, err := entriesOf(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := CompileRespelled(entries, compiled(t, table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/x": "", "/": "", "/v1": "~/v[0-9]+", "/admin": "/admin", "/Admin": "/admin"} {
+		got := ""
+		s.AnyOf([]byte(path), requestOf("GET /old"), func(route int) bool {
+			got = strings.Split(table, "\n")[route]
+			return true
+		})
+		if got != want {
+			t.Errorf("%s belongs to %q, want %q", path, got, want)
+		}
+	}
+}
+
 // An endpoint may take the beginning of a path for a host, and its end for a query.
 func TestRespelledReferences(t *testing.T) {
 	table := lines("/", "/admin", "~/v[0-9]+/[a-z]+$", "/open//x/admin", "//own/admin")
