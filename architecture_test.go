@@ -81,7 +81,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"pause": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf,
+	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
@@ -114,6 +114,10 @@ var withinATier = map[[2]string]string{
 	{"config", "proxy/htpasswd"}:                   "files of users are checked by the parser of the data path",
 	{"config", "proxy/jwt"}:                        "keys of tokens are checked by the parser of the data path",
 	{"config/kube/annotation", "proxy/expression"}: "paths with use-regex are rated by the limits of the data path",
+	{"config/kube/annotation", "proxy/script"}:     "snippets are rated by the parser of the data path",
+	{"config", "proxy/script"}:                     "snippets of objects are checked by the parser of the data path",
+	{"proxy/script", "proxy/message"}:              "snippets set no headers that the data path sets",
+	{"proxy/script", "proxy/expression"}:           "expressions of snippets are checked by the limits of the data path",
 	{"tls/storage", "config/kube/api"}:             "a storage may be the Secrets of a cluster",
 	{"proxy/http2", "proxy/http2/core"}:            "a driver connects a core with a socket",
 }

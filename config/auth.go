@@ -110,9 +110,12 @@ func (a *Auth) Files() (all []string) {
 
 // AssertedHeaders returns the names of the HTTP headers that entries of auth set. weir drops them from
 // the requests of all clients.
-func (c *Config) AssertedHeaders() (all []string) {
-	for i := range c.Auth {
-		a := &c.Auth[i]
+func (c *Config) AssertedHeaders() []string { return assertedBy(c.Auth) }
+
+// assertedBy returns the names of the HTTP headers that entries of auth set.
+func assertedBy(entries []Auth) (all []string) {
+	for i := range entries {
+		a := &entries[i]
 		if a.Basic != nil && a.Basic.Object == "" {
 			all = append(all, BasicUserHeader)
 		}
@@ -182,6 +185,9 @@ func (f *ForwardAuth) section() section {
 
 // canRequest refuses URLs that weir cannot request.
 func canRequest(u *url.URL) error {
+	if strings.ContainsAny(u.Path+u.RawQuery, "{}") {
+		return errors.New("has braces, but there are no variables here; the server gets the URL of the request in X-Original-URL")
+	}
 	_, _, err := BackendOfURL("", u.String())
 	return err
 }

@@ -376,6 +376,9 @@ type TLSPolicy struct {
 	// From limits the policy to these client networks; all other clients get the default
 	// policy. Empty: all clients.
 	From []netip.Prefix
+	// Ask means that weir asks clients for a certificate without ClientAuth. It neither checks it
+	// nor passes it on. Only objects of a cluster make such policies.
+	Ask bool
 	// Owned means that clients get only certificates whose Owner is this policy. Only
 	// objects of a cluster make such policies.
 	Owned bool
@@ -489,6 +492,7 @@ type Route struct {
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit
+	Script    *Script        // nil: none; only of objects
 	Limits    *ObjectLimits  // nil: none; only of objects
 	Timeouts  *RouteTimeouts // nil: none
 	Retries   *RouteRetries  // nil: those of the backend

@@ -25,6 +25,10 @@ type CORS struct {
 	// Credentials: pages may send cookies and HTTP authentication, and read the responses.
 	Credentials bool
 	MaxAge      time.Duration // how long browsers keep the answer to a preflight; 0: their default
+	// Echo means what the Gateway API demands: with Credentials a "*" is allowed, and weir answers
+	// with the origin, the method and the headers that the request names. The answer to a preflight
+	// has the headers in Expose, too. Only objects of a cluster have it.
+	Echo bool
 	// AsNginx means what ingress-nginx does: weir answers every OPTIONS of an allowed origin, and
 	// all responses have all headers, which replace those of the endpoint only by their own names.
 	// Origins may have null, and "*" also with Credentials. Only objects of a cluster set it.

@@ -207,6 +207,30 @@ func TestDocumentedFilesLoad(t *testing.T) {
 	}
 }
 
+// Pages that name the default address of the admin port name the right one.
+func TestDefaultOfTheAdminPortInDocuments(t *testing.T) {
+	want := mustParse(t, "listeners: {web: {address: ':80', protocol: http}}\nroutes: [{listeners: [web], respond: {status: 200}}]\n").Admin.Address
+	claim, found := regexp.MustCompile("admin port on `([^`]+)`, which is the default"), 0
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range claim.FindAllSubmatch(data, -1) {
+			if found++; string(m[1]) != want {
+				t.Errorf("%s: the default is %s, not %s", page, want, m[1])
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page names the default")
+	}
+}
+
 // TestExamples: every example loads unchanged, and without warnings.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // Equal reports whether two routes have the same settings. It compares thousands of routes
 // after each change in a cluster, for which reflection is too slow.
@@ -10,7 +13,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
-		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Canary, o.Canary) && equal(r.Fallback, o.Fallback) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
+		r.Backend == o.Backend && slices.EqualFunc(r.Backends, o.Backends, WeightedBackend.equal) && equal(r.Canary, o.Canary) && equal(r.Fallback, o.Fallback) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
 		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
@@ -19,7 +22,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Mirror, o.Mirror) &&
 		r.Unlogged == o.Unlogged && r.Untraced == o.Untraced &&
 		r.Compress == o.Compress &&
-		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) && equal(r.Script, o.Script) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure) && equal(r.Order, o.Order)
 }
@@ -44,7 +47,7 @@ func (c *CORS) equal(o *CORS) bool {
 		return c == o
 	}
 	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
-		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge && c.AsNginx == o.AsNginx
+		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge && c.Echo == o.Echo && c.AsNginx == o.AsNginx
 }
 
 func (e ErrorPage) equal(o ErrorPage) bool {
@@ -68,7 +71,7 @@ func (f *Respond) equal(o *Respond) bool {
 // Equal reports whether two backends have the same settings and endpoints.
 func (b *Backend) Equal(o *Backend) bool {
 	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Missing == o.Missing && b.Protocol == o.Protocol &&
-		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance && b.HashSubset == o.HashSubset &&
+		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance && b.Group == o.Group && b.HashSubset == o.HashSubset &&
 		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection == o.Ejection &&
 		b.MaxConnections == o.MaxConnections && b.Queue == o.Queue && b.MaxIdle == o.MaxIdle && b.PreferLocal == o.PreferLocal &&
 		b.RampUp == o.RampUp && b.HTTP2 == o.HTTP2 && slices.Equal(b.Lenient, o.Lenient) && b.Secure == o.Secure &&
@@ -84,7 +87,8 @@ func (h *HealthCheck) equal(o *HealthCheck) bool {
 }
 
 func (t *BackendTLS) equal(o *BackendTLS) bool {
-	return t.ServerName == o.ServerName && t.CAFile == o.CAFile && t.CertFile == o.CertFile && t.KeyFile == o.KeyFile &&
+	return bytes.Equal(t.CAPEM, o.CAPEM) && bytes.Equal(t.CertPEM, o.CertPEM) && t.KeyPEM == o.KeyPEM && slices.Equal(t.Names, o.Names) && slices.Equal(t.URIs, o.URIs) &&
+		t.ServerName == o.ServerName && t.CAFile == o.CAFile && t.CertFile == o.CertFile && t.KeyFile == o.KeyFile &&
 		slices.Equal(t.ALPN, o.ALPN) && t.InsecureSkipVerify == o.InsecureSkipVerify && t.MinVersion == o.MinVersion &&
 		t.MaxVersion == o.MaxVersion && slices.Equal(t.CipherSuites, o.CipherSuites) && t.SHA1 == o.SHA1
 }

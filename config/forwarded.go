@@ -103,7 +103,7 @@ func (v *draft) warnForwarded(l *Listener) {
 	case v.given(&l.Trust) && !v.given(&l.TrustForwarded):
 		v.warnAt(v.places[&l.Trust], "it has no effect, because trust_forwarded is not set")
 	case v.given(&l.TrustForwarded) && !v.given(&l.Trust):
-		v.warnAt(v.places[&l.TrustForwarded], "weir now keeps only X-Forwarded-For and X-Forwarded-Proto of these senders, and drops their X-Forwarded-Host, X-Forwarded-Port, other X-Forwarded-* and client certificates; "+
+		v.warnAt(v.places[&l.TrustForwarded], "weir keeps only X-Forwarded-For and X-Forwarded-Proto of these senders, and drops their X-Forwarded-Host, X-Forwarded-Port, other X-Forwarded-* and client certificates; "+
 			"the client is the rightmost address in X-Forwarded-For outside these networks; "+
 			`write "trust: [for, proto]" to confirm this, or add what the senders always set themselves (host, port, client_cert, other)`)
 	}

@@ -8,7 +8,7 @@ import (
 
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
 func (r *Route) Guarded() bool {
-	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil
+	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil || r.Script.mayRefuse()
 }
 
 // DropGuards removes the guards of a route that answers all requests before they are asked.
@@ -25,7 +25,8 @@ func (r *Route) LessGuarded(than *Route) bool {
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
 		r.admitsMore(than) ||
 		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
-		!r.InFlight.covers(than.InFlight) || !r.Limits.covers(than.Limits)
+		!r.InFlight.covers(than.InFlight) || !r.Limits.covers(than.Limits) ||
+		than.Script.mayRefuse() && !equal(r.Script, than.Script)
 }
 
 // admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Another

@@ -69,11 +69,12 @@ func TestZeroFieldsPrintNothing(t *testing.T) {
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
 	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
-	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, `^Config\.Routes\[\]\.(CORS\.AsNginx$|Limits\.)`, `^Config\.Auth\[\]\.(Basic\.Object$|Subrequest\.)`, // only of objects
+	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.(Owned|Ask)$`, `^Config\.Routes\[\]\.(CORS\.AsNginx$|(Limits|Script)\.)`, `^Config\.Auth\[\]\.(Basic\.Object$|Subrequest\.)`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
 	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
-	`^Config\.Routes\[\]\.(Canary|Fallback|Sticky|HashBy\[\])\.`, `HashSubset$`, // only of objects
-	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.(Always|DropQuery)|Mirror\[\]\.Of|Retries\.Unshared|Terminating|Foreign)$`,
+	`^Config\.Routes\[\]\.(Canary|Fallback|Sticky|HashBy\[\])\.`, `(HashSubset|Backends\[\]\.Group)$`, // only of objects
+	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.(Always|DropQuery)|Mirror\[\]\.(Of|Path|KeepQuery|Host|NoBody)|Retries\.Unshared|Terminating|Foreign)$`,
+	`^Config\.Routes\[\]\.(CORS\.Echo|Backends\[\]\.Request\..*)$`, `^Config\.Backends\[\]\.TLS\.(Names|URIs)\[\]$`, // of the Gateway API
 }, "|"))
 
 // hashAs returns the hash of c after the changes that the field at path needs in order to

@@ -20,6 +20,7 @@ var examples = map[string]string{
 	"routes[].rewrite":                `"rewrite: {prefix: /new}" for the part of the path that the route matched, or "rewrite: {path: /new}" for the whole path`,
 	"routes[].timeouts":               `"timeouts: {request: 30s}"`,
 	"routes[].retries":                `"retries: {attempts: 3, when: [connect, 503]}"`,
+	"routes[].hsts":                   `"hsts: 8760h"`,
 	"routes[].in_flight":              `"in_flight: {most: 10, per: client}"`,
 	"routes[].match":                  `"match: {methods: [GET]}"`,
 	"routes[].compress":               `"compress: true"; each client gets the coding that it prefers`,
@@ -103,6 +104,7 @@ var synonyms = map[string]map[string]synonym{
 		"query": {"routes[].match.query", `"match: {query: {name: value}}"`}, "cookies": {"routes[].match.cookies", `"match: {cookies: {name: value}}"`},
 		"error_page": {"routes[].errors", examples["routes[].errors"]}, "error_pages": {"routes[].errors", examples["routes[].errors"]},
 		"shadow": {"routes[].mirror", examples["routes[].mirror"]}, "return": {"routes[].respond", examples["routes[].respond"]}, "location": {"routes[].paths", `"paths: [/app]"`},
+		"priority": {"routes[].match", `no priority: the most specific host wins, then the most specific path, then the most conditions in match`},
 	},
 	"routes[].match": {
 		"path": {"routes[].paths", `"paths: [/app]" in the route`}, "paths": {"routes[].paths", `"paths: [/app]" in the route`}, "host": {"routes[].hosts", `"hosts: [www.example.org]" in the route`},

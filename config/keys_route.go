@@ -2,10 +2,12 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 var (
@@ -96,11 +98,21 @@ func parseRoutePath(s string) (Path, error) {
 	if _, _, err := expression.Compile(text, expression.Start); err != nil {
 		return Path{}, fmt.Errorf("cannot be compared: %w", err)
 	}
+	if !mayMatchPath(text) {
+		return Path{}, fmt.Errorf(`matches no path, because weir compares it from the beginning of the path, and each path begins with a slash; begin the expression with ".*" to match anywhere, or with "/"`)
+	}
 	return Path{Expression: true, Value: text}, nil
 }
 
-// parsePath refuses paths that can never match: weir answers 400 to dot segments and
-// backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
+// mayMatchPath returns false for an expression whose matches all begin with something other than a
+// slash, such as \.php$. Users of nginx write such expressions, which nginx compares anywhere in a path.
+func mayMatchPath(expr string) bool {
+	all, err := expression.Beginnings(expr)
+	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })
+}
+
+// parsePath refuses paths that can never match: weir answers 400 to dot segments,
+// backslashes and broken escapes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
 	lower := strings.ToLower(value)
@@ -120,6 +132,9 @@ func parsePath(s string) (Path, error) {
 		if segment == "." || segment == ".." {
 			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every request with one; write the path without it")
 		}
+	}
+	if message.AmbiguousPath([]byte(value)) {
+		return Path{}, fmt.Errorf("has a broken percent-encoding, a null byte or a dot segment, and weir refuses every request with one; write the plain path")
 	}
 	return Path{Exact: exact, Value: value}, nil
 }

@@ -19,7 +19,7 @@ func (r *Route) matchKey() value {
 
 func (m *Match) keys() []key {
 	return []key{
-		{"methods", list(&m.Methods, method.at), "The request has one of these methods. Case matters."},
+		{"methods", list(&m.Methods, matchedMethod.at), "The request has one of these methods. Case matters."},
 		{"headers", headerConditions(&m.Headers), "The first HTTP header of each name has the value. The case of names does not matter. \"*\" means that the header is there, \"~\" begins an expression (RE2) for the whole value, and any other text has to be equal."},
 		{"query", conditions(&m.Query, "a query parameter", ""), "The first query parameter of each name has the value, after decoding. Values have the syntax of headers."},
 		{"cookies", conditions(&m.Cookies, "a cookie", token), "The first cookie of each name has the value. Values have the syntax of headers."},
@@ -78,6 +78,17 @@ var method = kind[string]{what: "a method such as GET", format: same[string], pa
 	return s, nil
 }}
 
+// matchedMethod is a method that a request may have when weir chooses its route.
+var matchedMethod = kind[string]{what: method.what, format: method.format, pattern: strings.Replace(token, "*", "", 1), parse: func(s string) (string, error) {
+	switch {
+	case strings.Contains(s, "*"):
+		return "", fmt.Errorf("is no method, and a star stands for nothing here; list the methods, or take the key out for every method")
+	case s == "CONNECT" || s == "TRACE":
+		return "", fmt.Errorf("is a method that weir refuses in every request; take it out")
+	}
+	return method.parse(s)
+}}
+
 var usualMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 
 // conditionValue is the value of a condition. The name stays empty.
@@ -119,12 +130,26 @@ func headerConditions(dst *[]Condition) value {
 			switch {
 			case strings.EqualFold(c.Name, "Host"):
 				v.fail(n, p, "Host is compared by the key hosts of a route; take it out here")
+			case message.Lookup([]byte(c.Name)).IsHopByHop() && !strings.EqualFold(c.Name, "Upgrade"):
+				v.fail(n, p, "%s is about one connection, and weir removes it before it chooses a route; take it out", c.Name)
 			case slices.ContainsFunc((*dst)[:i], same):
 				v.fail(n, p, "has the HTTP header %s twice, in different case; keep one", c.Name)
 			}
 		}
 	}
 	return x
+}
+
+// checkMatch reports conditions for headers that no request has when weir chooses its route.
+func (v *draft) checkMatch(r *Route, asserted *message.Names) {
+	if r.Match == nil {
+		return
+	}
+	for _, c := range r.Match.Headers {
+		if asserted.HasAlike([]byte(c.Name)) {
+			v.failAt(v.places[&r.Match.Headers], "%s is set by an entry of auth, and weir removes it from all requests before it chooses a route, so none fulfils the condition; take it out", c.Name)
+		}
+	}
 }
 
 // conditions is the value of a key with a mapping of names to values that a request must

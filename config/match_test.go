@@ -13,7 +13,7 @@ import (
 
 func TestMatch(t *testing.T) {
 	c := mustParse(t, small+`routes:
-- {listeners: [web], hosts: ["**.EU.example."], paths: ["~/v[0-9]+(/|$)", "~=x*", =/x], backend: app}
+- {listeners: [web], hosts: ["**.EU.example."], paths: ["~/v[0-9]+(/|$)", "~=?/x*", =/x], backend: app}
 - listeners: [web]
   paths: [/cart]
   match: {methods: [PUT, POST], headers: {X-Canary: always, A: "~a|b"}, query: {v: "~", "a b": "*"}, cookies: {tester: "yes"}, clients: [203.0.113.0/24, "2001:db8::/32"]}
@@ -27,7 +27,7 @@ func TestMatch(t *testing.T) {
 		}
 	}
 	deep, match := c.Routes[0], c.Routes[1]
-	if want := []config.Path{{Expression: true, Value: "/v[0-9]+(/|$)"}, {Expression: true, Value: "=x*"}, {Exact: true, Value: "/x"}}; !slices.Equal(deep.Paths, want) || !slices.Equal(deep.Hosts, []string{"**.eu.example"}) {
+	if want := []config.Path{{Expression: true, Value: "/v[0-9]+(/|$)"}, {Expression: true, Value: "=?/x*"}, {Exact: true, Value: "/x"}}; !slices.Equal(deep.Paths, want) || !slices.Equal(deep.Hosts, []string{"**.eu.example"}) {
 		t.Errorf("%+v", deep)
 	}
 	want := &config.Match{

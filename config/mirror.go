@@ -7,6 +7,12 @@ type Mirror struct {
 	// Of is the number of requests of which Percent are copied; 0: 100. Only objects of a cluster
 	// have it.
 	Of int
+	// The other fields only objects of a cluster have. Path is the path of copies, and the query;
+	// empty: those of the request. With KeepQuery the query of the request follows it.
+	Path      Template
+	KeepQuery bool
+	Host      string // the Host header; empty: the client's, or that of the backend
+	NoBody    bool   // copies have no body
 }
 
 func (r *Route) mirrorKey() value {

@@ -99,13 +99,17 @@ func (t Template) PathParts() (parts []TemplatePart) {
 	return parts
 }
 
-// checkGroups reports numbers of groups that an expression of the route does not have.
+// checkGroups reports numbers of groups that an expression of the route does not have, and groups in
+// the URL of a redirect, where they would be literal.
 func (v *draft) checkGroups(r *Route) {
 	if r.Rewrite != nil {
 		v.checkGroupsOf(r, &r.Rewrite.Path)
 	}
 	if r.Redirect != nil {
 		v.checkGroupsOf(r, &r.Redirect.Path)
+		if group := groupNumber.FindString(string(r.Redirect.To)); group != "" {
+			v.failAt(v.places[&r.Redirect.To], `has %[1]s, and only the key path of a redirect may have groups of an expression; write host and path in place of to, as in "redirect: {scheme: https, host: www.example.org, path: '/new/%[1]s'}"`, group)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/pause"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // hostsOf returns the hosts of r, "" for every host. It omits hosts that could not be
@@ -67,8 +68,10 @@ func (v *draft) checkRoutes() {
 	v.group()
 	v.checkDuplicates()
 	v.nameRoutes()
+	asserted := message.NewNames(assertedBy(values(v.auth)))
 	for _, r := range v.routes {
 		pause.IfDue()
+		v.checkMatch(r, asserted)
 		v.checkPassthrough(r)
 		v.checkBackend(r)
 		v.checkOpenedTunnel(r)

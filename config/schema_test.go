@@ -156,7 +156,7 @@ var beyond = map[string][]string{
 		"two routes on tcp", "weighted backends that do not fit", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
 		"acme hosts twice", "acme hosts of routes twice", "acme hosts of routes that need dns", "acme without any host", "suites for another kind of key than the certificate of an authority has",
 	},
-	"a pattern cannot check expressions, and it ignores no case": {"an expression that is wrong", "a method in lower case", "the header Host in a match"},
+	"a pattern cannot check expressions, and it ignores no case": {"an expression that is wrong", "expressions that match no path", "a method in lower case", "the header Host in a match"},
 	"a schema cannot look at files": {
 		"certificate files that are not there", "certificate that is a folder", "client_auth with a ca that is not there", "client_auth of default", "tls files", "acme with a broken certificate file beside it",
 		"an access log in a folder that is missing", "an access log in a folder of the environment that is missing", "an access log below a file",

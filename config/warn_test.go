@@ -150,7 +150,7 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 	f(", trust_forwarded: [10.0.0.0/8], trust: [for, proto]")
 	f(", trust_forwarded: [10.0.0.0/8], trust: [client_cert], drop_headers: [X-User, Proxy, True-Client-IP], keep_headers: [x-original-url]")
 	// This file was written for a version without the key trust.
-	f(", trust_forwarded: [10.0.0.0/8]", `trust_forwarded: weir now keeps only X-Forwarded-For and X-Forwarded-Proto of these senders`)
+	f(", trust_forwarded: [10.0.0.0/8]", `trust_forwarded: weir keeps only X-Forwarded-For and X-Forwarded-Proto of these senders`)
 	f(", trust: [for]", "trust: it has no effect, because trust_forwarded is not set")
 	f(`, trust_forwarded: [10.0.0.0/8, "::/0"], trust: [for]`, "trust_forwarded[1]: weir trusts every client")
 }

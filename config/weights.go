@@ -6,6 +6,13 @@ type WeightedBackend struct {
 	// Weight is the share of the requests or connections, relative to the other backends of
 	// the route; 0: none.
 	Weight int
+	// Request changes the requests for this backend, after the changes of the route; nil: nothing.
+	// Only objects of a cluster have it.
+	Request *HeaderEdits
+}
+
+func (w WeightedBackend) equal(o WeightedBackend) bool {
+	return w.Name == o.Name && w.Weight == o.Weight && w.Request.equal(o.Request)
 }
 
 // maxWeight limits the weight of a backend, so that the sum of the weights never overflows.

@@ -434,6 +434,7 @@ var fileTests = map[string]func(f *fileTest){
 		f.has("the refusal", a.Header, `WWW-Authenticate: Bearer realm="token"`)
 		a = f.wants(401, "token", "auth_failed", "GET guard.shop.test/token", "Authorization: Bearer "+signToken(f.t, tokenKey, strings.Replace(claims, "issuer.test", "evil.test", 1)))
 		f.has("the refusal", a.Header, `WWW-Authenticate: Bearer realm="token", error="invalid_token"`)
+		f.logged("the issuer of the token", func(e entry) bool { return strings.Contains(e.text("error"), `its iss is "https://evil.test"`) })
 	},
 	"either": func(f *fileTest) {
 		f.goes("either", "echo", "GET guard.shop.test/either from 203.0.113.7")

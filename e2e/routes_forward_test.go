@@ -101,8 +101,8 @@ func TestRouteSSO(t *testing.T) {
 		{"GET", "", "application/json", 401, "", ""},
 		{"GET", "status=403", "text/html", 403, "/elsewhere", "of the server"},
 		{"GET", "status=303", "text/html", 303, "/elsewhere", "of the server"},
-		{"GET", "status=500", "text/html", 503, "", "the server that decides about this request did not answer\n"},
-		{"GET", "status=0", "text/html", 503, "", "the server that decides about this request did not answer\n"},
+		{"GET", "status=500", "text/html", 503, "", "the server that decides about this request failed or did not answer\n"},
+		{"GET", "status=0", "text/html", 503, "", "the server that decides about this request failed or did not answer\n"},
 	} {
 		lines := []string{"Accept: " + test.accept}
 		if test.cookie != "" {

@@ -98,7 +98,7 @@ func TestGRPCRefusalsOfRoutes(t *testing.T) {
 		f("sso.test", 1, codes.OK, "", "cookie", "user=ada")
 		f("sso.test", 1, codes.Unauthenticated, "")
 		f("sso.test", 1, codes.PermissionDenied, "of the server", "cookie", "status=403")
-		f("sso.test", 1, codes.Unavailable, "the server that decides about this request did not answer", "cookie", "status=500")
+		f("sso.test", 1, codes.Unavailable, "the server that decides about this request failed or did not answer", "cookie", "status=500")
 		f("lan.test", 1, codes.PermissionDenied, "the route is closed to this client address")
 		f("small.test", 1000, codes.ResourceExhausted, "the request's body is larger than max_body of its route")
 		f("closed.test", 1, codes.Unavailable, "back soon")

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -141,7 +142,7 @@ func (s *Security) inWords() *accesslog.TLS {
 	if state.CipherSuite != 0 {
 		t.CipherSuite = policy.SuiteName(state.CipherSuite)
 	}
-	if len(state.PeerCertificates) > 0 {
+	if len(state.PeerCertificates) > 0 && (s.Policy == nil || s.Policy.ClientAuth != config.ClientAuthNone) { // otherwise weir has not checked it
 		t.ClientSubject = state.PeerCertificates[0].Subject.String()
 	}
 	return t

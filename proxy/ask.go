@@ -42,7 +42,7 @@ func (x *exchange) ask(q *inquiry, of *filter.Question) error {
 	addVisit(&q.req)
 	q.most, q.patience, q.account, q.address = of.Most, of.Patience, x.account, x.client.Addr()
 	q.discardGood, q.discard, q.out = true, of.Discard, x.outgoing()
-	x.wire.Link(q)
+	x.wire.CutAlso(q)
 	defer x.relink()
 	o := q.run()
 	switch {

@@ -19,7 +19,7 @@ import (
 type attempt struct {
 	all       *attempts
 	endpoint  *backend.Endpoint
-	link      *backend.Session // the connection to the endpoint, while there is one
+	link      *backend.Link // the connection to the endpoint, while there is one
 	phase     phase
 	until     time.Time // when the wait for the endpoint ends
 	headUntil time.Time // when the route's timeouts end; zero: never
@@ -40,12 +40,12 @@ const (
 // dial makes a connection to the endpoint. It returns errClientCut as soon as the requester is
 // cut. If descriptors are short, weir cuts connections whose dials wait for a descriptor,
 // because weir needs the descriptors of these connections at once.
-func (a *attempt) dial() (*backend.Session, error) {
+func (a *attempt) dial() (*backend.Link, error) {
 	begun := time.Now()
 	c := newCancelable(a.headUntil)
-	a.all.requester.Link(c)
+	a.all.requester.CutAlso(c)
 	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need(), a.all.limits.connect())
-	a.all.requester.Link(nil)
+	a.all.requester.CutAlso(nil)
 	a.all.connect = time.Since(begun)
 	if err == nil && a.all.metrics != nil {
 		a.all.metrics.get().times.connected(a.all.connect)
@@ -84,7 +84,7 @@ func dialStatus(err error) int {
 
 // talk sends the request over one connection to the endpoint, and passes the response on.
 // Afterwards it keeps the connection if another request may use it.
-func (a *attempt) talk(link *backend.Session) (o *outcome) {
+func (a *attempt) talk(link *backend.Link) (o *outcome) {
 	a.link, a.phase = link, sending
 	settings := a.all.backend.Settings()
 	link.HTTP.ChargeTo(a.all.account)
@@ -94,7 +94,7 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 		begun = time.Now()
 	}
 	a.waitFor(begun, a.all.limits.head(&settings.Timeouts))
-	a.all.requester.Link(link)
+	a.all.requester.CutAlso(link)
 	if a.all.whole {
 		o = a.talkAwaiting()
 	} else {
@@ -103,7 +103,7 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 	if o == tunnelOpened {
 		return o
 	}
-	a.all.requester.Link(nil)
+	a.all.requester.CutAlso(nil)
 	a.link = nil
 	if a.mayKeep(link, o) {
 		link.Release()
@@ -132,7 +132,7 @@ func (a *attempt) talkAwaiting() *outcome {
 // another client, unless the connection is private. This request must be complete on both
 // sides: if it was not sent completely, the endpoint would read the next request as the rest
 // of it.
-func (a *attempt) mayKeep(link *backend.Session, o *outcome) bool {
+func (a *attempt) mayKeep(link *backend.Link, o *outcome) bool {
 	return o == nil && link.HTTP.Reusable() && a.all.upload.delivered() && !link.WasCut() &&
 		(link.Private() || a.all.backend.Settings().SendProxy == 0) // a PROXY header names one client for the whole connection
 }

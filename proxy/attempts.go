@@ -38,13 +38,13 @@ type attempts struct {
 // requester is the side that needs a response.
 type requester interface {
 	// acquireFrom is Backend.Acquire for this requester; see trier.
-	acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error)
+	acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error)
 	// keep takes a connection that another request may use.
-	keep(link *backend.Session)
+	keep(link *backend.Link)
 	// outgoing returns the information for the PROXY header to the endpoint.
 	outgoing() *backend.Outgoing
 	// Link makes a cut of the requester end the waits of other, too; nil removes the link.
-	Link(other conn.Linked)
+	CutAlso(other conn.Cuttable)
 	// gone reports whether the requester has left and does not wait for the response.
 	gone() bool
 	// cutFor returns why weir cut the requester; "": it was not cut.
@@ -100,14 +100,14 @@ type destination interface {
 }
 
 // acquire chooses the endpoint for the next attempt.
-func (a *attempts) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (a *attempts) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
 	return a.requester.acquireFrom(a.backend, tried)
 }
 
 // try tries one endpoint, over the client's private connection to it, or over an idle or
 // shared connection that is alive, or else over a new one. The attempt starts again if the
 // connection ended before anything was sent, or if the endpoint requires HTTP/1.1.
-func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome {
+func (a *attempts) try(e *backend.Endpoint, own *backend.Link, fresh bool) *outcome {
 	a.attempt = attempt{all: a, endpoint: e}
 	a.limit()
 	settings := a.backend.Settings()
@@ -173,7 +173,7 @@ func (a *attempts) abandon() {
 		a.upload.stop()
 	}
 	if a.link != nil {
-		a.requester.Link(nil)
+		a.requester.CutAlso(nil)
 		a.link.Close()
 	}
 	if a.held != nil {

@@ -35,13 +35,13 @@ func newOtherRequester(r *rig, b *backend.Backend, path string) *otherRequester 
 	return q
 }
 
-func (q *otherRequester) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (q *otherRequester) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
 	e, err := b.Acquire(netip.Addr{}, tried, time.Time{})
 	return e, nil, err
 }
-func (q *otherRequester) keep(link *backend.Session)                { link.Endpoint().Keep(link) }
+func (q *otherRequester) keep(link *backend.Link)                   { link.Endpoint().Keep(link) }
 func (q *otherRequester) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
-func (q *otherRequester) Link(conn.Linked)                          {}
+func (q *otherRequester) CutAlso(conn.Cuttable)                     {}
 func (q *otherRequester) gone() bool                                { return false }
 func (q *otherRequester) cutFor() string                            { return "" }
 func (q *otherRequester) panicked(*http2.PanicError)                {}

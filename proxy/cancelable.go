@@ -11,7 +11,7 @@ import (
 // errClientCut ends a dial whose client's connection was cut.
 var errClientCut = errors.New("the client's connection ended before there was one to the endpoint")
 
-// cancelable is a dial that ends when its client's connection is cut. It implements conn.Linked.
+// cancelable is a dial that ends when its client's connection is cut. It implements conn.Cuttable.
 type cancelable struct {
 	ctx    context.Context
 	cancel context.CancelFunc

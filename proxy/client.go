@@ -104,7 +104,7 @@ type wire interface {
 	Gone() bool
 	// Link makes a cut of the client's connection or stream end the waits of other, too; nil
 	// removes the link.
-	Link(other conn.Linked)
+	CutAlso(other conn.Cuttable)
 	// Transferred returns how many bytes were read and written for the exchange, as on the wire.
 	Transferred() (in, out int64)
 	// Version returns the version of HTTP; "1.1" stands for all versions of HTTP/1.
@@ -157,7 +157,7 @@ func (w *http1Wire) Share()                      { w.conn.JoinPoller() }
 func (w *http1Wire) SetReadDeadline(t time.Time) { w.conn.SetReadDeadline(t) }
 func (w *http1Wire) Interrupt()                  { w.conn.Interrupt() }
 func (w *http1Wire) Resume()                     { w.conn.Resume() }
-func (w *http1Wire) Link(other conn.Linked)      { w.conn.Link(other) }
+func (w *http1Wire) CutAlso(other conn.Cuttable) { w.conn.CutAlso(other) }
 func (w *http1Wire) Transferred() (in, out int64) {
 	return w.conn.BytesRead - w.in, w.conn.BytesWritten - w.out
 }

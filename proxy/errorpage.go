@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -30,9 +31,10 @@ const (
 )
 
 // newErrorPages compiles the error pages of a route.
-func newErrorPages(pages []config.ErrorPage, backends map[string]*backend.Backend) (all []errorPage) {
+func newErrorPages(pages []config.ErrorPage, backends *overlay.Map[*backend.Backend]) (all []errorPage) {
 	for _, p := range pages {
-		all = append(all, errorPage{p.Status, backends[p.Backend], p.Path})
+		b, _ := backends.Get(p.Backend)
+		all = append(all, errorPage{p.Status, b, p.Path})
 	}
 	return all
 }
@@ -90,7 +92,7 @@ func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
 	}
 	q.most, q.patience, q.account, q.address = mostPage, pagePatience, x.account, x.client.Addr()
 	q.out = x.outgoing()
-	x.wire.Link(q)
+	x.wire.CutAlso(q)
 	defer x.relink()
 	if o := q.run(); o != nil {
 		return o.err
@@ -108,10 +110,10 @@ var pageRequest = message.NewNames([]string{"Accept", "Accept-Language", "Accept
 // relink restores the link between the client and the attempt that runs.
 func (x *exchange) relink() {
 	if link := x.attempts.link; link != nil {
-		x.wire.Link(link)
+		x.wire.CutAlso(link)
 		return
 	}
-	x.wire.Link(nil)
+	x.wire.CutAlso(nil)
 }
 
 // sendPage sends the page in place of res. The response has the status and the HTTP headers of

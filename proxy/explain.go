@@ -173,7 +173,7 @@ func (e *edge) explainRequest(x *Explanation, q Question, opened *host, under *p
 	}
 	x.passTo(r)
 	if r.closed == nil {
-		e.explainNewURL(x, r, asked, under != nil)
+		e.explainFilters(x, r, asked, under != nil)
 	}
 }
 
@@ -184,12 +184,12 @@ func (x *Explanation) guardedBy(guard *Route) {
 	}
 }
 
-// explainNewURL finds what the route makes of the request's URL.
-func (e *edge) explainNewURL(x *Explanation, r *Route, asked *route.Request, secure bool) {
+// explainFilters finds what the route makes of the request's URL, and whether it is closed to the client.
+func (e *edge) explainFilters(x *Explanation, r *Route, asked *route.Request, secure bool) {
 	origin := conn.Origin{Client: netip.AddrPortFrom(x.Client, 1)}
 	played := &playedExchange{exchange: exchange{clientSide: clientSide{edge: e, origin: &origin}}, secure: secure}
 	played.req, played.client = *asked.Head, origin.Client
-	answered := r.filters.Move(played)
+	answered := r.filters.Play(played)
 	x.Refusal = played.refusal
 	if answered {
 		x.Location = string(played.res.GetName("location"))

@@ -23,7 +23,7 @@ func (parts *Parts) newFallback(r *Route) *Route {
 		return nil
 	}
 	d := *r
-	d.whole, d.backend, d.weighted, d.report = r, parts.Backends[f.Backend], nil, newErrorReport(&f.Report)
+	d.whole, d.backend, d.weighted, d.report = r, parts.backend(f.Backend), nil, newErrorReport(&f.Report)
 	d.metrics = parts.metrics(r.config, f.Backend)
 	return &d
 }

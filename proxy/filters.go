@@ -76,6 +76,9 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 // Send sends the response that Begin began.
 func (x *exchange) Send(body string) { x.endReply(body) }
 
+// SetCause sets the error in the access log.
+func (x *exchange) SetCause(err error) { x.err = err }
+
 // SetUser sets the user's name in the access log.
 func (x *exchange) SetUser(name string) { x.user = name }
 

@@ -98,7 +98,7 @@ func (x *exchange) prepare(r *Route) {
 func (x *exchange) outgoing() *backend.Outgoing { return outgoing(x.origin, x.client, &x.security) }
 
 // Link makes a cut of the client's connection or stream end the waits of other.
-func (x *exchange) Link(other conn.Linked) { x.wire.Link(other) }
+func (x *exchange) CutAlso(other conn.Cuttable) { x.wire.CutAlso(other) }
 
 func (x *exchange) gone() bool { return x.wire.Gone() }
 
@@ -162,10 +162,11 @@ func (x *exchange) respond() {
 		return
 	}
 	x.stick()
+	x.completeHead(&x.res)
 	if x.route.config.Compress {
 		x.pack()
 	}
-	x.writeHead(&x.res)
+	x.wire.WriteHead(&x.req, &x.res)
 }
 
 func (x *exchange) write(p []byte) error {

@@ -90,6 +90,16 @@ func (r *Route) sharesBackend(other *Route) bool {
 
 // reaches reports whether requests of r, or their copies, may reach the backend.
 func (r *Route) reaches(b *backend.Backend) bool {
-	return r.backend == b || r.weighted != nil && slices.Contains(r.weighted.all, b) ||
-		slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return m.backend == b })
+	return isSame(r.backend, b) || r.weighted != nil && slices.ContainsFunc(r.weighted.all, func(one *backend.Backend) bool { return isSame(one, b) }) ||
+		r.fallback != nil && isSame(r.fallback.backend, b) ||
+		slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return isSame(m.backend, b) })
+}
+
+// isSame reports whether two backends have the same endpoints. a may be nil.
+func isSame(a, b *backend.Backend) bool {
+	if a == nil || a == b {
+		return a != nil
+	}
+	group := b.Settings().Group
+	return group != "" && group == a.Settings().Group
 }

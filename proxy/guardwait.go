@@ -9,7 +9,7 @@ import (
 // or if weir cuts its connection.
 func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
 	cut := &waitCut{made: make(chan struct{})}
-	x.wire.Link(cut)
+	x.wire.CutAlso(cut)
 	defer x.relink()
 	enough, look := time.NewTimer(patience), time.NewTicker(clientCheck)
 	defer enough.Stop()

@@ -22,18 +22,18 @@ type waitWire struct {
 	left atomic.Bool
 
 	mu   sync.Mutex
-	link conn.Linked // guarded by mu: weir cuts a connection on another goroutine
+	link conn.Cuttable // guarded by mu: weir cuts a connection on another goroutine
 }
 
 func (w *waitWire) Gone() bool { return w.left.Load() }
 
-func (w *waitWire) Link(other conn.Linked) {
+func (w *waitWire) CutAlso(other conn.Cuttable) {
 	w.mu.Lock()
 	w.link = other
 	w.mu.Unlock()
 }
 
-func (w *waitWire) linked() conn.Linked {
+func (w *waitWire) linked() conn.Cuttable {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.link

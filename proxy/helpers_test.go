@@ -195,7 +195,7 @@ func (r *rig) waitForClientChecks(n int64) {
 // load applies a configuration, the first or another one, and returns the tunnels whose route was
 // removed. The text has addresses of listeners as @NAME. load binds a listener's address when the
 // listener first appears.
-func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Linked {
+func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Cuttable {
 	r.Helper()
 	for i := range 9 { // the address need only be valid, because the rig has its own sockets
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))

@@ -407,7 +407,7 @@ type streamEnd struct {
 	http2 *http2.Exchange // nil after the tunnel has ended
 }
 
-func (e *streamEnd) Link(other conn.Linked) { e.http2.Link(other) }
+func (e *streamEnd) CutAlso(other conn.Cuttable) { e.http2.CutAlso(other) }
 
 func (e *streamEnd) Receive() ([]byte, error) {
 	p, err := e.http2.Receive()

@@ -40,8 +40,8 @@ type inquiry struct {
 	out      *backend.Outgoing // of that client; nil: the endpoint gets a PROXY header without a client
 
 	mu   sync.Mutex
-	link conn.Linked // the running dial, or the connection to the endpoint
-	cut  inquiryCut  // why weir cut the inquiry
+	link conn.Cuttable // the running dial, or the connection to the endpoint
+	cut  inquiryCut    // why weir cut the inquiry
 }
 
 // inquiryCut is the reason why an inquiry ended early.
@@ -143,13 +143,13 @@ func (q *inquiry) endFor(why inquiryCut) {
 
 // As the requester of its attempts, an inquiry is alone.
 
-func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
 	e, err := b.Acquire(q.address, tried, q.until)
 	return e, nil, err
 }
 
 // Link makes the end of the inquiry end the waits of other.
-func (q *inquiry) Link(other conn.Linked) {
+func (q *inquiry) CutAlso(other conn.Cuttable) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.link = other
@@ -158,7 +158,7 @@ func (q *inquiry) Link(other conn.Linked) {
 	}
 }
 
-func (q *inquiry) keep(link *backend.Session) {
+func (q *inquiry) keep(link *backend.Link) {
 	if link.Private() {
 		link.Close()
 		return

@@ -39,8 +39,9 @@ type Metrics struct {
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
-	names     map[string]*routeMetrics // by the name of the route
-	tables    uint64                   // number of calls of retain
+	table     *Table                   // the last one of retain; nil: none
+	fresh     []*routeMetrics          // made since then
+	routesOf  map[string]int           // number of routes in each namespace
 	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
 	limit     int                      // number of routes of one namespace that may have series of their own
@@ -48,8 +49,8 @@ type Metrics struct {
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
-	series    map[*routeSeries]struct{}
-	removed   tally.Counts // of the routes that were removed
+	series    []*routeSeries          // of all routes, in no order; place is the index
+	removed   tally.Counts            // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
 
@@ -81,7 +82,7 @@ type routeMetrics struct {
 	own     bool                        // only this route uses series; guarded by m.mu
 	folded  bool                        // series is shared with other routes of the namespace; guarded by m.mu
 	retired bool                        // the route was removed; guarded by m.mu
-	table   uint64                      // Metrics.tables when a table had the route last; guarded by m.mu
+	uses    int                         // number of routes of the table that have it; guarded by m.mu
 }
 
 // routeSeries has the time series of one route, or of several routes that share them.
@@ -104,6 +105,8 @@ type routeSeries struct {
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 	tally    tally.Tally
+	open     atomic.Int64 // tunnels; the same as in the gauge
+	place    int          // in m.series; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
@@ -152,7 +155,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times), series: make(map[*routeSeries]struct{}),
+		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
 	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
@@ -180,6 +183,7 @@ func (m *Metrics) route(key routeKey) *routeMetrics {
 	if r == nil {
 		r = &routeMetrics{key: key, m: m}
 		m.routes[key] = r
+		m.fresh = append(m.fresh, r)
 	}
 	return r
 }
@@ -242,7 +246,8 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	case labels.namespace != "" && labels.routeLabels == othersOf(labels.namespace):
 		s.times = m.timesOf(labels.route)
 	}
-	m.series[s] = struct{}{}
+	s.place = len(m.series)
+	m.series = append(m.series, s)
 	return s
 }
 
@@ -256,11 +261,51 @@ func unseen() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: "retired"})
 }
 
-// retain drops the series of routes that t does not have.
-func (m *Metrics) retain(t *Table) {
+// retain drops the series of routes that t does not have. It runs after each change of a cluster
+// with thousands of routes, so it looks only at those that differ from the last table. It returns
+// the names of routes that are gone or have changed.
+func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	namespaces := m.mark(t)
+	m.retainListeners(t)
+	var before []*Route
+	if m.table != nil {
+		before = m.table.routes
+	}
+	d := config.Differ(before, t.routes, func(r *Route) string { return r.name })
+	m.table = t
+	for _, j := range d.Added {
+		m.use(t.routes[j], 1)
+	}
+	unused := m.fresh
+	m.fresh = nil
+	for _, i := range d.Gone {
+		unused = append(unused, m.use(before[i], -1)...)
+	}
+	for _, r := range unused {
+		if r.uses == 0 && m.routes[r.key] == r && r != m.none {
+			delete(m.routes, r.key)
+			m.retire(r)
+		}
+	}
+	for namespace, s := range m.others {
+		if m.routesOf[namespace] == 0 {
+			delete(m.others, namespace)
+			m.folded.DeleteLabelValues(namespace)
+			m.drop(s)
+			m.forgetReasons(s.labels.routeLabels)
+		}
+	}
+	changed = make(map[string]bool, len(d.Gone))
+	for _, i := range d.Gone {
+		m.forgetReasons(before[i].metrics.key.routeLabels)
+		changed[before[i].name] = true
+	}
+	return changed
+}
+
+// retainListeners drops the series of listeners that t does not have. m.mu is held.
+func (m *Metrics) retainListeners(t *Table) {
 	for name := range m.listeners {
 		if t.edges[name] == nil {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
@@ -273,61 +318,59 @@ func (m *Metrics) retain(t *Table) {
 	for name := range t.edges {
 		m.listeners[name] = true
 	}
-	for key, r := range m.routes {
-		if r.table != m.tables && key != (routeKey{}) {
-			delete(m.routes, key)
-			m.retire(r)
-		}
-	}
-	for namespace, s := range m.others {
-		if !namespaces[namespace] {
-			delete(m.others, namespace)
-			m.folded.DeleteLabelValues(namespace)
-			m.drop(s)
-		}
-	}
-	m.dropTimes()
-	for labels, reasons := range m.reasons {
-		if m.shows(labels) {
-			continue
-		}
-		for _, reason := range reasons {
-			m.ended.DeleteLabelValues(labels.with(reason)...)
-		}
-		delete(m.reasons, labels)
-	}
 }
 
-// mark marks the routes of t, and finds their names and namespaces. It runs after each change
-// of a cluster with thousands of routes, so it makes no maps of them. m.mu is held.
-func (m *Metrics) mark(t *Table) (namespaces map[string]bool) {
-	m.tables++
-	clear(m.names)
-	m.names[""] = m.none
-	namespaces = map[string]bool{}
-	for i, r := range t.routes {
-		r.metrics.table = m.tables
-		if r.fallback != nil {
-			r.fallback.metrics.table = m.tables
-		}
-		if r.weighted != nil {
-			for _, d := range r.weighted.routes {
-				d.metrics.table = m.tables
-			}
-		}
-		if i+1 == len(t.routes) || t.routes[i+1].name != r.name { // routes with one name are often neighbours
-			m.names[r.name] = r.metrics
-		}
-		if i == 0 || t.routes[i-1].metrics.key.namespace != r.metrics.key.namespace {
-			namespaces[r.metrics.key.namespace] = true
+// use counts a route of the table n times, and returns its metrics. m.mu is held.
+func (m *Metrics) use(r *Route, n int) []*routeMetrics {
+	all := []*routeMetrics{r.metrics}
+	if r.fallback != nil {
+		all = append(all, r.fallback.metrics)
+	}
+	if r.weighted != nil {
+		for _, d := range r.weighted.routes {
+			all = append(all, d.metrics)
 		}
 	}
-	return namespaces
+	for _, one := range all {
+		one.uses += n
+	}
+	namespace := r.metrics.key.namespace
+	if m.routesOf[namespace] += n; m.routesOf[namespace] == 0 {
+		delete(m.routesOf, namespace)
+	}
+	return all
+}
+
+// forgetReasons drops the counts of ended tunnels if no route has these labels any more. m.mu is
+// held.
+func (m *Metrics) forgetReasons(labels routeLabels) {
+	if m.reasons[labels] == nil || m.shows(labels) {
+		return
+	}
+	for _, reason := range m.reasons[labels] {
+		m.ended.DeleteLabelValues(labels.with(reason)...)
+	}
+	delete(m.reasons, labels)
+}
+
+// named returns the metrics of the last route of a name; nil: there is none. m.mu is held.
+func (m *Metrics) named(route string) *routeMetrics {
+	if route == "" {
+		return m.none
+	}
+	if m.table == nil {
+		return nil
+	}
+	all := m.table.find(route)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1].metrics
 }
 
 // shows returns true if the labels belong to one or more existing routes. The caller holds m.mu.
 func (m *Metrics) shows(labels routeLabels) bool {
-	r := m.names[labels.route]
+	r := m.named(labels.route)
 	return r != nil && r.key.routeLabels == labels || labels == othersOf(labels.namespace) && m.others[labels.namespace] != nil
 }
 
@@ -353,8 +396,8 @@ func (m *Metrics) retire(r *routeMetrics) {
 // drop removes series. The caller holds m.mu.
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
-	delete(m.series, s)
-	s.tally.AddTo(&m.removed)
+	m.removeFromList(s)
+	m.leaveTimes(s.times)
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)
@@ -378,7 +421,7 @@ func (m *Metrics) drop(s *routeSeries) {
 func (m *Metrics) tunnelEnded(route, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.names[route]
+	r := m.named(route)
 	if r == nil {
 		return // the route was removed, and its series with it
 	}

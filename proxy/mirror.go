@@ -3,13 +3,16 @@ package proxy
 import (
 	"cmp"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -18,6 +21,9 @@ type mirror struct {
 	backend *backend.Backend
 	percent uint64
 	of      uint64
+	path    *filter.MirrorPath // nil: that of the request
+	host    string             // empty: that of the backend, or the client's
+	noBody  bool
 	seen    atomic.Uint64 // requests
 }
 
@@ -32,9 +38,11 @@ const (
 )
 
 // newMirrors compiles the mirrors of a route.
-func newMirrors(mirrors []config.Mirror, backends map[string]*backend.Backend) (all []*mirror) {
+func newMirrors(mirrors []config.Mirror, backends *overlay.Map[*backend.Backend]) (all []*mirror) {
 	for _, m := range mirrors {
-		all = append(all, &mirror{backend: backends[m.Backend], percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100))})
+		b, _ := backends.Get(m.Backend)
+		all = append(all, &mirror{backend: b, percent: uint64(m.Percent), of: uint64(cmp.Or(m.Of, 100)),
+			path: filter.NewMirrorPath(m.Path, m.KeepQuery), host: m.Host, noBody: m.NoBody})
 	}
 	return all
 }
@@ -66,7 +74,9 @@ func (x *exchange) mirror() {
 	c := &copies{source: x.wire, exchange: x, most: mostMirrored}
 	for _, m := range x.route.mirrors {
 		if m.takes() {
-			c.all = append(c.all, x.copyFor(m.backend))
+			if q := x.copyFor(m); q != nil {
+				c.all = append(c.all, q)
+			}
 		}
 	}
 	if len(c.all) == 0 {
@@ -76,6 +86,10 @@ func (x *exchange) mirror() {
 	if x.whole {
 		body, _ := x.wire.BufferedBody()
 		c.keep(body)
+		c.send()
+		return
+	}
+	if !slices.ContainsFunc(c.all, func(q *inquiry) bool { return q.req.Length != 0 }) {
 		c.send()
 		return
 	}
@@ -91,14 +105,24 @@ func (x *exchange) mirror() {
 	x.attempts.body = c
 }
 
-// copyFor returns the inquiry with a copy of the request's head.
-func (x *exchange) copyFor(b *backend.Backend) *inquiry {
+// copyFor returns the inquiry with a copy of the request's head; nil: the mirror has a path that
+// would be invalid for this request.
+func (x *exchange) copyFor(m *mirror) *inquiry {
+	b := m.backend
 	q := x.proxy.newInquiry(b)
 	q.req = *x.req.Clone()
 	q.req.ExpectContinue = false
 	q.req.Drop(message.Expect)
-	if host := b.Settings().Host; host != "" {
+	if host := cmp.Or(m.host, b.Settings().Host); host != "" {
 		q.req.SetHost([]byte(host))
+	}
+	if m.noBody {
+		q.req.Length = 0
+		q.req.Drop(message.ContentLength)
+	}
+	if m.path != nil && q.req.Rewrite(m.path.Store(&q.req.Head, x)) != nil {
+		x.route.metrics.get().mirrored(b.Name(), "failed").Inc()
+		return nil
 	}
 	q.attempts.once, q.discard, q.patience = true, true, mirrorPatience
 	q.address, q.out = x.client.Addr(), x.outgoing()
@@ -148,7 +172,9 @@ func (c *copies) end() {
 func (c *copies) send() {
 	x := c.exchange
 	for _, q := range c.all {
-		q.content = c.body
+		if q.req.Length != 0 {
+			q.content = c.body
+		}
 		q.account = new(memory.Account)
 		if !x.proxy.startMirror(q, x.route.metrics, x.edge.name) {
 			x.route.metrics.get().mirrored(q.attempts.backend.Name(), "dropped").Inc()

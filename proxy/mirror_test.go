@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,4 +191,55 @@ func TestMirrorsAreLimited(t *testing.T) {
 	c.wantResponse(200, "app")
 	r.wantCopied("dropped", 1)
 	e.untouched()
+}
+
+// A mirror of an Ingress may have its own path and host, and get no bodies.
+func TestMirrorOfObjects(t *testing.T) {
+	got := make(chan string, 100)
+	app := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "app")
+	})
+	next := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- fmt.Sprintf("%s %s %s %d", r.Method, r.Host, r.RequestURI, len(body))
+	})
+	r := newRig(t, withMirror, func(c *config.Config) {
+		c.Routes[0].Mirror = []config.Mirror{{Backend: c.Routes[0].Mirror[0].Backend, Percent: 100, Path: "/copy", KeepQuery: true, Host: "mirror.test"},
+			{Backend: c.Routes[0].Mirror[0].Backend, Percent: 100, Path: "/x{uri}", NoBody: true}}
+	}, "@app", app, "@next", next)
+	f := func(request string, want ...string) {
+		t.Helper()
+		c := r.dial("web")
+		c.write("%s", request)
+		c.wantResponse(200, "app")
+		var all []string
+		for range want {
+			all = append(all, next1(t, got))
+		}
+		slices.Sort(all)
+		if !slices.Equal(all, want) {
+			t.Errorf("the mirrors got %q, not %q", all, want)
+		}
+	}
+	f("GET /a?b HTTP/1.1\r\nHost: a\r\n\r\n", "GET mirror.test /copy?b 0", "GET next.example /x/a?b 0")
+	f("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "POST mirror.test /copy 3", "POST next.example /x/a 0")
+	f("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "POST mirror.test /copy 3", "POST next.example /x/a 0")
+}
+
+// Bodies that weir does not copy may have any size.
+func TestMirrorWithoutBodies(t *testing.T) {
+	got := make(chan string, 10)
+	app := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "app")
+	})
+	next := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	r := newRig(t, withMirror, func(c *config.Config) { c.Routes[0].Mirror[0].NoBody = true }, "@app", app, "@next", next)
+	c := r.dial("web")
+	c.write("POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n%s", strings.Repeat("x", 100000))
+	c.wantResponse(200, "app")
+	if g := next1(t, got); g != "/large" {
+		t.Errorf("the mirror got %s", g)
+	}
 }

@@ -13,7 +13,9 @@ type packing struct {
 	err     error             // of the end of the body, for the flush after it
 }
 
-// pack decides whether weir compresses the body of the response, and changes the head. If others
+// pack decides whether weir compresses the body of the response, and changes the head. It comes after
+// all other changes of the head: a Set-Cookie of the route counts, and none of them may describe
+// another body than the client gets. If others
 // compress too much, or if the memory account refuses the encoder, the client gets the body as it is.
 func (x *exchange) pack() {
 	req, res := &x.req, &x.res
@@ -24,7 +26,7 @@ func (x *exchange) pack() {
 		}
 		return
 	}
-	if !filter.Compressible(req, res) || x.identity.HasCookies() { // the cookies are added later
+	if !filter.Compressible(req, res) {
 		return
 	}
 	filter.Vary(res)

@@ -147,6 +147,50 @@ func TestCompressionOfOtherResponses(t *testing.T) {
 	}
 }
 
+// The headers that the route gives to the response decide, and cannot make it unreadable.
+func TestCompressionAfterResponseEdits(t *testing.T) {
+	const edits = `
+listeners: {web: {address: "@0", protocol: http, http2: {prior_knowledge: true}}}
+routes:
+  - {listeners: [web], paths: [/cookie], backend: app, compress: true, response: {set: {Set-Cookie: a=b}}}
+  - {listeners: [web], paths: [/transform], backend: app, compress: true, response: {set: {Cache-Control: no-transform}}}
+  - {listeners: [web], paths: [/encoded], backend: app, compress: true, response: {set: {Content-Encoding: x-own}}}
+  - {listeners: [web], paths: [/typeless], backend: app, compress: true, response: {remove: ["Content-*"]}}
+  - {listeners: [web], paths: [/typed], backend: app, compress: true, response: {set: {Content-Type: text/plain}}}
+  - {listeners: [web], paths: [/stripped], backend: app, compress: true, response: {remove: [Content-Encoding, Vary]}}
+  - {listeners: [web], paths: [/tagged], backend: app, compress: true, response: {set: {ETag: '"route"', Accept-Ranges: bytes}}}
+backends: {app: {endpoints: ['@app']}}
+`
+	r := newRig(t, edits, nil, "@app", newHandler(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		if strings.HasPrefix(req.URL.Path, "/typed") {
+			w.Header().Set("Content-Type", "image/png")
+		}
+		io.WriteString(w, words(5000))
+	}))
+	f := func(path, encoding, vary, tag string) {
+		t.Helper()
+		for _, method := range []string{"GET", "HEAD"} {
+			resp := packedRequest(t, r, method == "GET", method, path, "gzip")
+			if h := resp.Header; h.Get("Content-Encoding") != encoding || h.Get("Vary") != vary || h.Get("ETag") != tag || encoding == "gzip" && h.Get("Accept-Ranges") != "" {
+				t.Errorf("%s %s: %v", method, path, h)
+			}
+			if method == "HEAD" {
+				resp.Body.Close()
+			} else if body := unpacked(t, resp); body != words(5000) {
+				t.Errorf("%s: %d bytes", path, len(body))
+			}
+		}
+	}
+	f("/cookie", "", "", "")
+	f("/transform", "", "", "")
+	f("/encoded", "x-own", "", "")
+	f("/typeless", "", "", "")
+	f("/typed", "gzip", "Accept-Encoding", "")
+	f("/stripped", "gzip", "Accept-Encoding", "")
+	f("/tagged", "gzip", "Accept-Encoding", `W/"route"`)
+}
+
 // What has arrived of a slow body is sent at once.
 func TestCompressesEventStreams(t *testing.T) {
 	for _, two := range []bool{false, true} {

@@ -19,11 +19,11 @@ const mostPrivate = 4
 
 // privates are the private connections of one HTTP/1.1 client connection that no exchange uses
 // now. The most recently used one is at the end. A nil *privates: the client can have none.
-type privates []*backend.Session
+type privates []*backend.Link
 
 // take removes the connection to a backend from the list and returns it; nil: there is
 // none.
-func (p *privates) take(b *backend.Backend) *backend.Session {
+func (p *privates) take(b *backend.Backend) *backend.Link {
 	for i, s := range *p {
 		if s.Endpoint().Backend() == b {
 			*p = slices.Delete(*p, i, i+1)
@@ -35,11 +35,11 @@ func (p *privates) take(b *backend.Backend) *backend.Session {
 
 // has reports whether there is a connection to a backend.
 func (p *privates) has(b *backend.Backend) bool {
-	return slices.ContainsFunc(*p, func(s *backend.Session) bool { return s.Endpoint().Backend() == b })
+	return slices.ContainsFunc(*p, func(s *backend.Link) bool { return s.Endpoint().Backend() == b })
 }
 
 // keep holds s for the client's next exchange.
-func (p *privates) keep(s *backend.Session) {
+func (p *privates) keep(s *backend.Link) {
 	if len(*p) == mostPrivate {
 		(*p)[0].Drop()
 		*p = slices.Delete(*p, 0, 1)
@@ -93,7 +93,7 @@ func (x *exchange) authenticates() bool {
 
 // acquireFrom is Backend.Acquire, but chooses the endpoint to which the client has a private
 // connection, and returns that connection as well.
-func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
 	if x.privates != nil && len(*x.privates) > 0 {
 		if e, own, err := x.acquireOwn(b); e != nil || err != nil {
 			return e, own, err
@@ -109,7 +109,7 @@ func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*
 }
 
 // acquireOwn returns nil if there is no private connection to b, or if it has ended.
-func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.Session, error) {
+func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.Link, error) {
 	own := x.privates.take(b)
 	if own == nil {
 		return nil, nil, nil
@@ -131,7 +131,7 @@ func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.S
 
 // keep gives back a connection that another exchange may use: a private connection to the
 // client connection, if that can have one, and any other connection to the endpoint's pool.
-func (x *exchange) keep(link *backend.Session) {
+func (x *exchange) keep(link *backend.Link) {
 	switch {
 	case !link.Private():
 		link.Endpoint().Keep(link)

@@ -31,7 +31,7 @@ type Proxy struct {
 	Refused func(r *accesslog.Record)
 	// Orphaned is called with the client's end of a tunnel if a reload removed the tunnel's
 	// route while weir connected the tunnel. The caller drains it. nil: none.
-	Orphaned func(conn.Linked)
+	Orphaned func(conn.Cuttable)
 	// Memory is the account of the memory that connections make weir hold; nil: weir counts
 	// no memory.
 	Memory *memory.Process
@@ -74,12 +74,11 @@ type hooks struct {
 // Swap makes t the current table. Running exchanges continue with the old table; the next
 // request of every connection uses the new one. Swap returns the clients' ends of the
 // tunnels whose route was removed. The caller drains them.
-func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
+func (p *Proxy) Swap(t *Table) (orphans []conn.Cuttable) {
 	p.departed.Store(p.departing(t)) // first: then each listener of a connection is always in one of the two
 	p.table.Store(t)
 	p.http2.goAway(func(s *http2Session) bool { return !s.follow(t) })
-	p.Metrics.retain(t)
-	return p.tunnels.orphans(t)
+	return p.tunnels.orphans(t, p.Metrics.retain(t))
 }
 
 // departed is a listener that a reload removed, or whose protocol a reload changed. Weir

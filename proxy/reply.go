@@ -59,9 +59,14 @@ func (x *exchange) endReply(body string) {
 
 // writeHead writes the head of a final response, or of a 101, to the output for the client.
 func (x *exchange) writeHead(res *message.Response) {
+	x.completeHead(res)
+	x.wire.WriteHead(&x.req, res)
+}
+
+// completeHead makes the headers of a response those that the client gets.
+func (x *exchange) completeHead(res *message.Response) {
 	if x.route != nil {
 		x.route.filters.EditResponse(x, res)
 	}
 	stampDate(res)
-	x.wire.WriteHead(&x.req, res)
 }

@@ -12,10 +12,10 @@ import (
 type trier interface {
 	// acquire chooses the endpoint for the next attempt, if possible one that was not tried.
 	// own is the client's private connection to it, or nil.
-	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Session, err error)
+	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Link, err error)
 	// try makes one attempt. fresh: the attempt must make a new connection. The caller
 	// releases e, unless the outcome is a tunnel.
-	try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome
+	try(e *backend.Endpoint, own *backend.Link, fresh bool) *outcome
 	// repeatable reports whether the trier may send the same again after an attempt that
 	// ended with t.
 	repeatable(t failure) bool

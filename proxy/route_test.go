@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
@@ -126,16 +127,17 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestTablesRefuseWhatDoesNotExist(t *testing.T) {
-	f := func(cfg config.Config, backends map[string]*backend.Backend) {
+	f := func(cfg config.Config, backends *overlay.Map[*backend.Backend]) {
 		t.Helper()
 		if table, err := NewTable(&cfg, Parts{Backends: backends, Metrics: NewMetrics(prometheus.NewRegistry())}); err == nil {
 			t.Errorf("a table %v was built", table)
 		}
 	}
-	b := map[string]*backend.Backend{"b": nil}
+	b := overlay.Of(map[string]*backend.Backend{"b": nil})
 	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b"}}}, b)
-	b["b"] = new(backend.Backend)
-	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
+	b = overlay.Of(map[string]*backend.Backend{"b": new(backend.Backend)})
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, b)
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, nil)
 }
 
 func BenchmarkLookup(b *testing.B) {

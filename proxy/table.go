@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
@@ -21,10 +24,15 @@ import (
 // Table determines the handling of every connection and request. It is immutable: a reload
 // builds a new table, and Proxy.Swap puts it in place.
 type Table struct {
-	edges  map[string]*edge
-	routes []*Route                   // in the order of the configuration
-	named  func() map[string][]*Route // the same by name, made on demand
-	ech    []tls.EncryptedClientHelloKey
+	edges    map[string]*edge
+	routes   []*Route           // in the order of the configuration
+	named    func() namedRoutes // made on demand
+	ech      []tls.EncryptedClientHelloKey
+	cfg      *config.Config
+	backends *overlay.Map[*backend.Backend]
+	unusual  map[string]*config.Backend // backends for raw connections, and missing ones
+	asserted []string                   // see config.AssertedHeaders
+	policies map[string]*policy.Policy
 
 	compiled int // the hosts that NewTable compiled, for tests
 }
@@ -66,11 +74,31 @@ type edge struct {
 	http        bool   // some host, or the route without hosts, serves requests
 
 	hosts    *route.Hosts[*host]
+	kinds    hostKinds
 	any      *host          // of routes without hosts
 	fallback *policy.Policy // of hosts without a policy
 	nameless *policy.Policy // of clients without SNI, for the handshake and for requests to any
 
-	handshakes atomic.Pointer[prometheus.Observer] // their times; nil: there was none yet
+	handshakes *atomic.Pointer[prometheus.Observer] // their times; nil: there was none yet
+}
+
+// hostKinds counts the hosts of an edge by what they have. A host may count several times.
+type hostKinds struct{ passthrough, tunnel, http int }
+
+// add counts a host n times; h may be nil.
+func (k *hostKinds) add(h *host, n int) {
+	if h == nil {
+		return
+	}
+	if h.passthrough != nil {
+		k.passthrough += n
+	}
+	if h.tunnel != nil {
+		k.tunnel += n
+	}
+	if h.http {
+		k.http += n
+	}
 }
 
 // host is the part of an edge that belongs to one host.
@@ -79,6 +107,7 @@ type host struct {
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
+	http        bool   // it has routes for requests
 	paths       *route.Paths[*Route]
 	routes      []*Route                 // from which the host was made
 	respelled   *route.Respelled[*Route] // nil: no route of the host has a guard
@@ -87,7 +116,7 @@ type host struct {
 
 // Parts are the objects, beside the configuration, from which a table is built.
 type Parts struct {
-	Backends map[string]*backend.Backend
+	Backends *overlay.Map[*backend.Backend]
 	Policies map[string]*policy.Policy
 	Metrics  *Metrics
 	Shared   *filter.SharedPlan            // nil: no route names shared state
@@ -95,26 +124,26 @@ type Parts struct {
 	// Before is the table in effect, if it was built with the same Policies and Metrics.
 	// NewTable uses the routes and hosts of it that have not changed. nil: none.
 	Before *Table
-
-	missing map[string]bool // the backends that do not exist, see config.Backend
 }
 
 // NewTable builds the table of a valid configuration. The backends need not be in effect
 // yet.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), ech: parts.ECH}
+	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), ech: parts.ECH, cfg: cfg, backends: parts.Backends, asserted: cfg.AssertedHeaders(), policies: parts.Policies}
+	t.named = sync.OnceValue(t.nameRoutes)
+	if done, err := t.change(&parts); done || err != nil {
+		return t, err
+	}
 	unfinished := make(map[string]*unfinishedEdge)
-	asserted := cfg.AssertedHeaders()
 	for i := range cfg.Listeners {
-		e := newEdge(&cfg.Listeners[i], parts.Policies, asserted)
+		e := newEdge(&cfg.Listeners[i], parts.Policies, t.asserted)
 		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
-	t.named = sync.OnceValue(t.byName)
-	raw, known := rawBackends(cfg), parts.Before.reusable()
-	parts.missing = namesOf(cfg, func(b *config.Backend) bool { return b.Missing })
+	t.unusual = unusualBackends(cfg)
+	known := parts.Before.reusable()
 	for _, c := range cfg.Routes {
 		pause.IfDue()
-		r, err := parts.route(c, raw[c.FirstBackend()], known)
+		r, err := parts.route(c, t.unusual, known)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +151,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		for _, name := range r.config.Listeners {
 			e := unfinished[name]
 			if e == nil {
-				return nil, fmt.Errorf("building the table: route %s names the listener %s, which does not exist", r.name, name)
+				return nil, noListener(r, name)
 			}
 			if err := e.add(r, parts.Policies); err != nil {
 				return nil, err
@@ -145,38 +174,69 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	return t, nil
 }
 
-// rawBackends are the names of the backends for raw connections.
-func rawBackends(cfg *config.Config) map[string]bool {
-	return namesOf(cfg, func(b *config.Backend) bool { return b.Protocol == config.ProtocolTCP })
+func noListener(r *Route, name string) error {
+	return fmt.Errorf("building the table: route %s names the listener %s, which does not exist", r.name, name)
 }
 
-// namesOf are the names of the backends for which is returns true.
-func namesOf(cfg *config.Config, is func(*config.Backend) bool) map[string]bool {
-	all := map[string]bool{}
+// isUnusual reports whether the routes to a backend depend on more than its name.
+func isUnusual(b *config.Backend) bool { return b.Protocol == config.ProtocolTCP || b.Missing }
+
+func isMissing(b *config.Backend) bool { return b != nil && b.Missing }
+
+// unusualBackends are the backends for raw connections, and those that are missing.
+func unusualBackends(cfg *config.Config) map[string]*config.Backend {
+	unusual := map[string]*config.Backend{}
 	for _, b := range cfg.Backends {
-		if is(b) {
-			all[b.Name] = true
+		if isUnusual(b) {
+			unusual[b.Name] = b
 		}
 	}
-	return all
+	return unusual
 }
 
-func (t *Table) byName() map[string][]*Route {
-	named := make(map[string][]*Route, len(t.routes))
-	for _, r := range t.routes {
-		named[r.name] = append(named[r.name], r)
+// namedRoutes are the routes by name. Those of the file come first, and have any order. Those of
+// objects follow in the order of their names, unless a test makes a configuration of its own.
+type namedRoutes struct {
+	ofFile  map[string][]*Route
+	objects []*Route
+}
+
+func (t *Table) nameRoutes() namedRoutes {
+	n := namedRoutes{ofFile: map[string][]*Route{}}
+	for i, r := range t.routes {
+		if r.config.Namespace != "" && slices.IsSortedFunc(t.routes[i:], func(a, b *Route) int { return strings.Compare(a.name, b.name) }) {
+			n.objects = t.routes[i:]
+			break
+		}
+		n.ofFile[r.name] = append(n.ofFile[r.name], r)
 	}
-	return named
+	return n
+}
+
+// find returns the routes of a name.
+func (t *Table) find(name string) (found []*Route) {
+	all := t.named()
+	if found := all.ofFile[name]; len(found) > 0 {
+		return found
+	}
+	from, known := slices.BinarySearchFunc(all.objects, name, func(r *Route, name string) int { return strings.Compare(r.name, name) })
+	if !known {
+		return nil
+	}
+	for from < len(all.objects) && all.objects[from].name == name {
+		found, from = append(found, all.objects[from]), from+1
+	}
+	return found
 }
 
 // has returns true if the table has the route on the listener.
 func (t *Table) has(on routeOn) bool {
-	return slices.ContainsFunc(t.named()[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
+	return slices.ContainsFunc(t.find(on.route), func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
 }
 
 func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
-		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
+		name: l.Name, handshakes: new(atomic.Pointer[prometheus.Observer]), protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 		fallback: policies[cmp.Or(l.UnknownPolicy, config.DefaultTLSPolicy)],
 	}
@@ -199,7 +259,7 @@ func (t *Table) reusable() *reusable {
 
 // find returns the route of these settings, backends and kind; nil: there is none. The routes
 // of objects are in the order of their names. Those of the file are the same in both tables.
-func (u *reusable) find(r *config.Route, backends map[string]*backend.Backend, tunnel bool) *Route {
+func (u *reusable) find(r *config.Route, backends *overlay.Map[*backend.Backend], tunnel bool) *Route {
 	for u.at < len(u.routes) && u.routes[u.at].config != r && u.routes[u.at].name < r.Name {
 		u.at++
 	}
@@ -218,9 +278,10 @@ func (u *reusable) find(r *config.Route, backends map[string]*backend.Backend, t
 	return nil
 }
 
-// route returns the compiled form of a route: that of the table before if it is the same. raw
-// means that its backend is for raw connections.
-func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, error) {
+// route returns the compiled form of a route: that of the table before if it is the same.
+func (parts *Parts) route(r *config.Route, unusual map[string]*config.Backend, before *reusable) (*Route, error) {
+	first := unusual[r.FirstBackend()]
+	raw := first != nil && first.Protocol == config.ProtocolTCP
 	if known := before.find(r, parts.Backends, raw); known != nil {
 		return known, nil
 	}
@@ -232,18 +293,24 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		names = append(names, f.Backend)
 	}
 	for _, name := range names {
-		if parts.Backends[name] == nil {
+		if parts.backend(name) == nil {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
 		}
 	}
-	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).orMissing(parts.missing[r.Backend]), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
+	made := &Route{name: r.Name, backend: parts.backend(r.Backend), config: r, tunnel: raw,
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure).orMissing(isMissing(unusual[r.Backend])), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
 		limits: newTryLimits(r)}
 	if len(r.Backends) > 0 {
-		made.weighted = parts.weighted(made)
+		made.weighted = parts.weighted(made, unusual)
 	}
 	made.fallback = parts.newFallback(made)
 	return made, nil
+}
+
+// backend returns the backend of a name, or nil.
+func (parts *Parts) backend(name string) *backend.Backend {
+	b, _ := parts.Backends.Get(name)
+	return b
 }
 
 // metrics returns the metrics of a route with one of its backends; empty: without a backend.
@@ -252,18 +319,19 @@ func (parts *Parts) metrics(r *config.Route, backend string) *routeMetrics {
 }
 
 // weighted returns the destinations of a route.
-func (parts *Parts) weighted(whole *Route) *weighted {
+func (parts *Parts) weighted(whole *Route, unusual map[string]*config.Backend) *weighted {
 	var all []*backend.Backend
 	var routes []*Route
 	var weights []uint64
 	for _, one := range whole.config.Backends {
-		b := parts.Backends[one.Name]
+		b := parts.backend(one.Name)
 		all = append(all, b)
 		if one.Weight == 0 && whole.config.Canary == nil {
 			continue
 		}
 		d := *whole
-		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.orMissing(parts.missing[one.Name])
+		d.whole, d.backend, d.metrics, d.closed = whole, b, parts.metrics(whole.config, one.Name), whole.closed.orMissing(isMissing(unusual[one.Name]))
+		d.filters = whole.filters.ForBackend(one.Request)
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)
@@ -272,18 +340,22 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 }
 
 // asks reports whether the inquiries of the route go to these backends.
-func (r *Route) asks(backends map[string]*backend.Backend) bool {
-	return (r.fallback == nil || backends[r.config.Fallback.Backend] == r.fallback.backend) &&
-		!slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
-		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return backends[m.backend.Name()] != m.backend })
+func (r *Route) asks(backends *overlay.Map[*backend.Backend]) bool {
+	isOther := func(b *backend.Backend) bool {
+		now, _ := backends.Get(b.Name())
+		return now != b
+	}
+	return (r.fallback == nil || !isOther(r.fallback.backend)) &&
+		!slices.ContainsFunc(r.pages, func(p errorPage) bool { return isOther(p.backend) }) &&
+		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return isOther(m.backend) })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
 type unfinishedEdge struct {
 	*edge
-	before   *edge                      // of the table before; nil: none
-	byName   map[string]*unfinishedHost // anyHost for routes without hosts
-	compiled int                        // hosts
+	before   *edge            // of the table before; nil: none
+	byName   map[string]*host // without compiled paths; anyHost for routes without hosts
+	compiled int              // hosts
 }
 
 // unfinished returns an edge without routes. t, which may be nil, is the table before.
@@ -296,13 +368,8 @@ func (t *Table) unfinished(e *edge) *unfinishedEdge {
 	if u.before != nil && u.before.hosts != nil {
 		most = u.before.hosts.Len() + 1
 	}
-	u.byName = make(map[string]*unfinishedHost, most)
+	u.byName = make(map[string]*host, most)
 	return u
-}
-
-// unfinishedHost is a host while routes are added to it.
-type unfinishedHost struct {
-	host
 }
 
 func (e *unfinishedEdge) add(r *Route, policies map[string]*policy.Policy) error {
@@ -314,43 +381,50 @@ func (e *unfinishedEdge) add(r *Route, policies map[string]*policy.Policy) error
 		e.ssh = r
 		return nil
 	}
-	p := policies[r.config.TLSPolicy]
-	if p == nil && e.protocol == config.ProtocolTLS {
-		return fmt.Errorf("building the table: route %s names the TLS policy %s, which does not exist", r.name, r.config.TLSPolicy)
-	}
-	for _, name := range r.config.Hosts {
-		e.host(name).add(e.edge, r, p)
-	}
-	if len(r.config.Hosts) == 0 {
-		e.host(anyHost).add(e.edge, r, p)
+	for name := range r.hostNames() {
+		if err := e.host(name).add(e.edge, r, policies); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// hostNames are the names of the hosts of a route.
+func (r *Route) hostNames() iter.Seq[string] {
+	if len(r.config.Hosts) == 0 {
+		return func(yield func(string) bool) { yield(anyHost) }
+	}
+	return slices.Values(r.config.Hosts)
 }
 
 // anyHost is the name of the host of routes without hosts. No route can name it.
 const anyHost = "*"
 
-func (e *unfinishedEdge) host(name string) *unfinishedHost {
+func (e *unfinishedEdge) host(name string) *host {
 	h := e.byName[name]
 	if h == nil {
-		h = &unfinishedHost{host{name: name}}
+		h = &host{name: name}
 		e.byName[name] = h
 	}
 	return h
 }
 
-func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
-	h.policy = p
+// add adds a route to a host.
+func (h *host) add(e *edge, r *Route, policies map[string]*policy.Policy) error {
+	h.policy = policies[r.config.TLSPolicy]
+	if h.policy == nil && e.protocol == config.ProtocolTLS {
+		return fmt.Errorf("building the table: route %s names the TLS policy %s, which does not exist", r.name, r.config.TLSPolicy)
+	}
 	h.routes = append(h.routes, r)
-	if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS {
-		h.passthrough, e.passthrough = r, true
-		return
+	switch {
+	case r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS:
+		h.passthrough = r
+	case r.tunnel:
+		h.tunnel = r
+	default:
+		h.http = true
 	}
-	if r.tunnel {
-		h.tunnel, e.tunnels = r, true
-		return
-	}
-	e.http = true
+	return nil
 }
 
 // matches returns the matches of the host's routes for requests.
@@ -421,10 +495,12 @@ func (e *unfinishedEdge) finish() error {
 	named := make(map[string]*host, len(e.byName))
 	for name, u := range e.byName {
 		pause.IfDue()
-		h, err := e.compile(&u.host)
+		h, compiled, err := e.compile(u, e.before)
 		if err != nil {
-			return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)
+			return err
 		}
+		e.compiled += compiled
+		e.kinds.add(h, 1)
 		if name == anyHost {
 			e.any = h
 		} else {
@@ -432,27 +508,32 @@ func (e *unfinishedEdge) finish() error {
 		}
 	}
 	e.hosts = route.NewHosts(named)
+	e.adoptKinds()
 	return nil
 }
 
-// compile returns a host with its compiled paths.
-func (e *unfinishedEdge) compile(u *host) (*host, error) {
-	if known := e.before.host(u.name); known != nil && known.policy == u.policy && slices.Equal(known.routes, u.routes) && e.before.protocol == e.protocol {
-		return known, nil
+// adoptKinds sets what depends on the kinds of the hosts.
+func (e *edge) adoptKinds() {
+	e.passthrough, e.tunnels, e.http = e.kinds.passthrough > 0, e.kinds.tunnel > 0, e.kinds.http > 0
+}
+
+// compile returns a host with its compiled paths: that of the edge before if it is the same.
+// compiled is 0 then, and else 1.
+func (e *edge) compile(u *host, before *edge) (h *host, compiled int, err error) {
+	if known := before.host(u.name); known != nil && known.policy == u.policy && slices.Equal(known.routes, u.routes) && before.protocol == e.protocol {
+		return known, 0, nil
 	}
-	e.compiled++
-	h := *u
+	h = u
 	h.routes = slices.Clip(h.routes)
-	matches := u.matches(e.edge)
-	var err error
-	if h.paths, err = route.Compile(matches); err != nil {
-		return nil, err
-	}
-	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
+	matches := u.matches(e)
+	if h.paths, err = route.Compile(matches); err == nil && slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
 		h.respelled, err = route.CompileRespelled(matches, h.paths)
 	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("building the table: listener %s, host %s: %w", e.name, u.name, err)
+	}
 	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
-	return &h, err
+	return h, 1, nil
 }
 
 // host returns the host with the name of a route; nil: there is none. e may be nil.

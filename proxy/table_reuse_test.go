@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -36,6 +37,7 @@ func TestTableUsesTheTableBefore(t *testing.T) {
 	hosts, paths := []string{"a.example", "b.example", "*.example", ""}, []string{"/", "/a", "/a/b"}
 	var before *Table
 	for step := range 500 {
+		cfg = new(*cfg)
 		cfg.Routes = changed(r, cfg.Routes, hosts, paths)
 		cfg.Backends = []*config.Backend{new(config.NewBackend("app")), &tcp, new(config.NewBackend("next"))}
 		if r.IntN(10) == 0 { // a new backend with this name
@@ -105,7 +107,7 @@ func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*con
 }
 
 // describe returns a text with everything that a table decides.
-func describe(t *Table, backends map[string]*backend.Backend) (text string) {
+func describe(t *Table, backends *overlay.Map[*backend.Backend]) (text string) {
 	routes := func(all ...*Route) {
 		for _, r := range all {
 			if r != nil {

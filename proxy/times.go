@@ -87,7 +87,7 @@ type times struct {
 	backend        string
 	head           prometheus.Observer
 	connect, queue atomic.Pointer[prometheus.Observer] // nil: weir has counted nothing yet
-	table          uint64                              // Metrics.tables when a route had them last; guarded by Metrics.mu
+	users          int                                 // series of routes that have them; guarded by Metrics.mu
 }
 
 // handshook counts the time of a handshake.
@@ -114,34 +114,30 @@ func (m *Metrics) handshakesOf(listener string) *prometheus.Observer {
 	return &o
 }
 
-// timesOf returns the histograms of a backend. The caller holds m.mu.
+// timesOf returns the histograms of a backend, for the series of a route. The caller holds m.mu.
 func (m *Metrics) timesOf(backend string) *times {
 	t := m.times[backend]
 	if t == nil {
 		t = &times{of: &m.histograms, backend: backend, head: m.head.WithLabelValues(backend)}
 		m.times[backend] = t
 	}
+	t.users++
 	return t
 }
 
-// dropTimes removes the histograms of backends that no route has. The caller holds m.mu.
-func (m *Metrics) dropTimes() {
-	for _, r := range m.routes {
-		if s := r.series.Load(); s != nil && s.times != nil {
-			s.times.table = m.tables
-		}
+// leaveTimes undoes timesOf; t may be nil. Without users the histograms are removed. The caller
+// holds m.mu.
+func (m *Metrics) leaveTimes(t *times) {
+	if t == nil {
+		return
 	}
-	for _, s := range m.others {
-		s.times.table = m.tables
+	if t.users--; t.users > 0 {
+		return
 	}
-	for name, t := range m.times {
-		if t.table != m.tables {
-			delete(m.times, name)
-			m.head.DeleteLabelValues(name)
-			m.connect.DeleteLabelValues(name)
-			m.queue.DeleteLabelValues(name)
-		}
-	}
+	delete(m.times, t.backend)
+	m.head.DeleteLabelValues(t.backend)
+	m.connect.DeleteLabelValues(t.backend)
+	m.queue.DeleteLabelValues(t.backend)
 }
 
 func (t *times) responseHead(d time.Duration) {

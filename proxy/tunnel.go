@@ -82,7 +82,7 @@ type tunnelDial struct {
 	link     *tunnel.ConnEnd // valid after the outcome is a tunnel
 }
 
-func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
 	e, err := d.backend.Acquire(d.conn.Client.Addr(), tried, time.Time{})
 	return e, nil, err
 }
@@ -90,15 +90,15 @@ func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *bac
 // repeatable returns false: an attempt that did not fail to connect is a tunnel.
 func (d *tunnelDial) repeatable(failure) bool { return false }
 
-func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outcome {
+func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Link, _ bool) *outcome {
 	d.rec.Endpoint = e.Address()
 	begun := time.Now()
 	cut := newCancelable(time.Time{})
-	d.conn.Link(cut)
+	d.conn.CutAlso(cut)
 	link, err := d.proxy.localConns.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, d.security), w)
 	})
-	d.conn.Link(nil)
+	d.conn.CutAlso(nil)
 	err = cut.end(err)
 	d.retries.connect = time.Since(begun)
 	switch {
@@ -146,13 +146,14 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	client := o.client
 	o.proxy, o.endpointEnd, o.endpoint, o.metrics = p, endpoint, to, r.metrics
 	o.unlogged = r.config.Unlogged
-	o.untrack = to.Track(client.Linked())
+	o.untrack = to.Track(client.Cuttable())
 	p.tunnels.add(o)
 	if p.Orphaned != nil && !p.table.Load().has(o.on()) {
-		p.Orphaned(client.Linked()) // a reload removed the route while weir connected to the endpoint
+		p.Orphaned(client.Cuttable()) // a reload removed the route while weir connected to the endpoint
 	}
 	o.series = r.metrics.get()
 	o.series.tunnels.Inc()
+	o.series.open.Add(1)
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
@@ -166,6 +167,7 @@ func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.rou
 // Ended releases the resources of the tunnel, and counts and logs it.
 func (o *openTunnel) Ended(r tunnel.Result) {
 	o.series.tunnels.Dec()
+	o.series.open.Add(-1)
 	o.untrack()
 	o.slot.Release()
 	o.proxy.tunnels.remove(o)
@@ -278,13 +280,14 @@ func (t *tunnels) remove(o *openTunnel) {
 	o.next, o.prev = nil, nil
 }
 
-// orphans returns the client ends of the tunnels whose route is not in the table.
-func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
+// orphans returns the client ends of the tunnels whose route is not in the table. changed has the
+// names of the routes that differ from the last table.
+func (t *tunnels) orphans(table *Table, changed map[string]bool) (orphans []conn.Cuttable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for o := t.first; o != nil; o = o.next {
-		if !table.has(o.on()) {
-			orphans = append(orphans, o.client.Linked())
+		if on := o.on(); changed[on.route] && !table.has(on) {
+			orphans = append(orphans, o.client.Cuttable())
 		}
 	}
 	return orphans

@@ -496,8 +496,8 @@ func TestUpgradeThatIsCut(t *testing.T) {
 func TestTunnelOrphanedAtBirth(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
-	orphans := make(chan conn.Linked, 1)
-	r.adjust(func(p *Proxy) { p.Orphaned = func(c conn.Linked) { orphans <- c } })
+	orphans := make(chan conn.Cuttable, 1)
+	r.adjust(func(p *Proxy) { p.Orphaned = func(c conn.Cuttable) { orphans <- c } })
 	r.load(plain, nil, "@app", e.address) // the listener's socket accepts connections as before
 	c := r.dial("tcp")
 	s := e.accept()

@@ -22,7 +22,7 @@ import (
 // the client and writes to the endpoint; the attempt does the reverse.
 type upload struct {
 	attempts *attempts
-	link     *backend.Session
+	link     *backend.Link
 	pace     pace
 	wait     time.Duration // limit for the wait for the response's head, after the body is sent
 	begun    time.Time
@@ -79,7 +79,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 }
 
 // alive reports whether an idle connection can carry another request.
-func alive(link *backend.Session) bool {
+func alive(link *backend.Link) bool {
 	usable := false
 	err := link.Await(func() bool {
 		usable = link.Usable()

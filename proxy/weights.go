@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/weirproxy/weir/overlay"
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
@@ -86,12 +87,13 @@ func (w *weighted) next() *Route {
 
 // leadsTo returns true if the backends of the route are those of the configuration that has
 // the given backends.
-func (r *Route) leadsTo(backends map[string]*backend.Backend) bool {
+func (r *Route) leadsTo(backends *overlay.Map[*backend.Backend]) bool {
 	if r.weighted == nil {
-		return r.backend == backends[r.config.Backend]
+		b, _ := backends.Get(r.config.Backend)
+		return r.backend == b
 	}
 	for i, b := range r.weighted.all {
-		if backends[r.config.Backends[i].Name] != b {
+		if now, _ := backends.Get(r.config.Backends[i].Name); now != b {
 			return false
 		}
 	}

@@ -41,7 +41,7 @@ func checkObjects(c *cobra.Command, cfg *config.Config, list listing) error {
 	if err != nil {
 		return err
 	}
-	merged := ch.Routing.Merge(cfg, ch.Endpoints)
+	merged := ch.Routing.MergeWith(cfg, ch.Backends)
 	c.OutOrStdout().Write(file.EffectiveBeside(merged, cfg))
 	for _, e := range ch.Routing.Events {
 		fmt.Fprintf(c.ErrOrStderr(), "%s %s: warning: %s\n", e.Object.Kind, nameOf(e), e.Message)

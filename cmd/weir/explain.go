@@ -18,7 +18,7 @@ func newExplainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain (-c FILE | --admin URL) URL",
 		Short: "Show which route and filters a request gets",
-		Long: `Explain finds the way of a request through a configuration with the table that
+		Long: `Explain shows what a configuration does with a request. It uses the table that
 weir itself uses, and prints the listener, the TLS policy, the certificate, the
 route, the backend and the filters in their order of effect. It opens no port,
 sends nothing to backends, and needs no running weir.
@@ -26,8 +26,9 @@ sends nothing to backends, and needs no running weir.
 The scheme and the port of URL choose the listener. A path is taken byte for byte.
 For connections without requests, URL is tcp://HOST:PORT or ssh://HOST:PORT.
 
-If no route has the request, it prints the nearest routes with the condition that
-failed, and ends with status 1.
+If no route matches the request, it prints the nearest routes with the condition that
+failed, and ends with status 1. With --client it also tells whether the route is
+closed to that client.
 
 With --admin it asks a running weir instead, whose routes may also come from the
 objects of a cluster. HOST:PORT and unix:/path work as well.`,
@@ -36,7 +37,7 @@ objects of a cluster. HOST:PORT and unix:/path work as well.`,
   weir explain -c weir.yaml --client 203.0.113.7 --json http://shop.example/admin
   weir explain --admin 127.0.0.1:8087 https://shop.example/
   weir explain -c weir.yaml tcp://0.0.0.0:2222`,
-		Args:                  cobra.ExactArgs(1),
+		Args:                  o.url,
 		DisableFlagsInUseLine: true,
 		PreRunE:               func(c *cobra.Command, _ []string) error { return o.check() },
 		RunE:                  func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
@@ -56,6 +57,19 @@ type explainOptions struct {
 	asked         node.Asked
 	json          bool
 	admin         adminOptions
+}
+
+// url refuses command lines without the one URL.
+func (o *explainOptions) url(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return errors.New("no URL; write weir explain -c FILE URL, such as https://shop.example/cart")
+	case len(args) == 1:
+		return nil
+	case o.file == "" && o.address == "":
+		return errors.New("explain takes one URL; write -c before the configuration, as in weir explain -c FILE URL")
+	}
+	return fmt.Errorf("explain takes one URL, not %d; begin each option with its name, such as --method POST", len(args))
 }
 
 func (o *explainOptions) check() error {

@@ -70,7 +70,9 @@ func TestExplainCommandLine(t *testing.T) {
 	}
 	f("http://a/", statusUsage, "name the configuration with -c FILE")
 	f("-c a.yaml --admin b:1 http://a/", statusUsage, "exclude each other")
-	f("-c testdata/explain.yaml", statusUsage, "accepts 1 arg")
+	f("-c testdata/explain.yaml", statusUsage, "no URL; write weir explain -c FILE URL")
+	f("testdata/explain.yaml http://a/", statusUsage, "write -c before the configuration")
+	f("-c testdata/explain.yaml http://a/ POST", statusUsage, "takes one URL, not 2")
 	f("-c testdata/none.yaml http://a/", statusError, "none.yaml")
 	f("--admin 127.0.0.1:1 http://a/", statusError, "cannot query the admin port")
 }

@@ -183,8 +183,9 @@ func lintAll(m *kube.Manifests) (reports []report) {
 			reports = append(reports, r)
 		}
 	}
+	of := controllerSettings(m)
 	for _, i := range m.Ingresses {
-		add("Ingress", i)
+		add("Ingress", of.Keyed(i))
 	}
 	for _, c := range m.Classes {
 		if c.Spec.Parameters != nil {
@@ -207,7 +208,7 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	}
 	named := controllerMaps(m)
 	for _, o := range m.ConfigMaps {
-		if named[config.ObjectName{Namespace: o.Namespace, Name: o.Name}] || controller.IsConfigMap(o.Name, o.Data) {
+		if isOfController(named, o) {
 			reports = append(reports, report{"ConfigMap", o.Namespace, o.Name, settings(controller.Rate(o.Data)), nil})
 		} else {
 			add("ConfigMap", o)
@@ -239,6 +240,23 @@ func controllerMaps(m *kube.Manifests) map[config.ObjectName]bool {
 		}
 	}
 	return named
+}
+
+// isOfController reports whether a ConfigMap is that of a controller. named are those that controllers name.
+func isOfController(named map[config.ObjectName]bool, o *corev1.ConfigMap) bool {
+	return named[config.ObjectName{Namespace: o.Namespace, Name: o.Name}] || controller.IsConfigMap(o.Name, o.Data)
+}
+
+// controllerSettings are the settings of the only ConfigMap of a controller, or else the defaults.
+func controllerSettings(m *kube.Manifests) *controller.Settings {
+	named := controllerMaps(m)
+	var data map[string]string
+	for n, o := range slices.DeleteFunc(slices.Clone(m.ConfigMaps), func(o *corev1.ConfigMap) bool { return !isOfController(named, o) }) {
+		if data = o.Data; n > 0 {
+			return controller.Read(nil)
+		}
+	}
+	return controller.Read(data)
 }
 
 // lintConfig is the configuration for converting the manifests: weir serves nothing else.

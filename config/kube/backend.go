@@ -148,7 +148,7 @@ func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend
 		name += ":" + p
 	}
 	b := Backend{Backend: config.NewBackend(name), Source: source, Port: port}
-	b.Namespace = source.Namespace
+	b.Namespace, b.Group = source.Namespace, name
 	b.PreferLocal, b.RampUp = v.prefersLocal(s), v.rampUp(s)
 	if s != nil {
 		b.UID = s.UID
@@ -289,9 +289,8 @@ func (v *conversion) requireLocal(used map[config.ObjectName]string) {
 		wanted[backend] = true
 	}
 	// The right to create a Service is not enough to affect the health of nodes.
-	namespaces := v.namespaces()
 	for name, backend := range used {
-		if !namespaces(name.Namespace) {
+		if !v.chosen(name.Namespace) {
 			continue
 		}
 		if says, ok := v.truth(v.service(name), AnnotationRequireLocal); ok && says && v.mayDecide(name) && !v.isNeverLocal(name) {
@@ -328,26 +327,31 @@ func (v *conversion) isNeverLocal(name config.ObjectName) bool {
 	return true
 }
 
-// used adds one backend of each Service that a route uses and that may be required on this
-// node, always the same one. A Service or port that does not exist has no endpoint on any
-// node, so it is not used.
-func (v *conversion) used(used map[config.ObjectName]string) {
+// used returns one backend of each Service that a route uses and that may be required on this
+// node, always the same one; nil: there is none. A Service or port that does not exist has no
+// endpoint on any node, so it is not used.
+func (v *conversion) used() (used map[config.ObjectName]string) {
 	for _, b := range v.backends {
 		s := v.service(b.Source)
 		if _, err := portOf(s, b.Port); err != nil {
 			continue
 		}
 		if _, annotated := s.Annotations[AnnotationRequireLocal]; annotated || slices.Contains(v.settings.RequireLocal, b.Source) {
-			addUsed(used, b.Source, b.Name)
+			used = addUsed(used, b.Source, b.Name)
 		}
 	}
+	return used
 }
 
 // addUsed adds a backend of a Service, unless another one goes before it.
-func addUsed(used map[config.ObjectName]string, of config.ObjectName, backend string) {
+func addUsed(used map[config.ObjectName]string, of config.ObjectName, backend string) map[config.ObjectName]string {
+	if used == nil {
+		used = map[config.ObjectName]string{}
+	}
 	if old := used[of]; old == "" || backend < old {
 		used[of] = backend
 	}
+	return used
 }
 
 // firstPort is a backend of the Service's first TCP port.

@@ -48,7 +48,7 @@ func BenchmarkConvertAll(b *testing.B) {
 	c.Convert(&m.Objects)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.last = nil
+		c.known = nil
 		c.Convert(&m.Objects)
 	}
 }
@@ -112,7 +112,7 @@ func TestConversionGrows(t *testing.T) {
 		bytes := func(n int) uint64 {
 			m, c := f(t, n), Converter{File: mustParse(t, plainConfig)}
 			c.Convert(&m.Objects)
-			c.last = nil
+			c.known = nil
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			c.Convert(&m.Objects)

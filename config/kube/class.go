@@ -14,16 +14,9 @@ import (
 // oldClass is the annotation for the class from before spec.ingressClassName.
 const oldClass = "kubernetes.io/ingress.class"
 
-// ours are the Ingresses that weir serves.
-func (v *conversion) ours() (all []*networkingv1.Ingress) {
-	v.aboutClasses()
-	namespaces := v.namespaces()
-	for _, i := range v.o.Ingresses {
-		if namespaces(i.Namespace) && v.isOurs(i) {
-			all = append(all, i)
-		}
-	}
-	return all
+// isServed reports whether weir serves an Ingress. It records events about the class.
+func (v *conversion) isServed(i *networkingv1.Ingress) bool {
+	return v.chosen(i.Namespace) && v.isOurs(i)
 }
 
 // namespaces returns a function that reports whether weir serves a namespace.

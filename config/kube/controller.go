@@ -6,57 +6,21 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
-// asController reads Ingresses as ingress-nginx's controller reads them with its ConfigMap.
-type asController struct {
-	file     *config.Config
-	object   *corev1.ConfigMap
-	settings *controller.Settings // nil: the configuration names no ConfigMap
-	read     map[*networkingv1.Ingress]*networkingv1.Ingress
-}
-
-// of returns the reader for the objects. It is the same one while the ConfigMap and the file are the same.
-func (a *asController) of(file *config.Config, o *Objects) *asController {
-	n := file.Kubernetes.IngressNginx
-	switch {
-	case n == nil:
-		return &asController{file: file}
-	case a != nil && a.file == file && a.object == o.Controller && a.settings != nil:
-		return a
-	}
+// readController returns what the ConfigMap of ingress-nginx sets. The file names it; it may be nil.
+func readController(file *config.Config, m *corev1.ConfigMap) *controller.Settings {
 	var data map[string]string
-	if o.Controller != nil {
-		data = o.Controller.Data
+	if m != nil {
+		data = m.Data
 	}
 	given := file.Kubernetes.Timeouts
-	s := controller.Read(data).Without(map[string]bool{
+	return controller.Read(data).Without(map[string]bool{
 		"proxy-connect-timeout": given.Connect != 0, "proxy-read-timeout": given.Read != 0, "proxy-send-timeout": given.Send != 0})
-	return &asController{file: file, object: o.Controller, settings: s, read: map[*networkingv1.Ingress]*networkingv1.Ingress{}}
-}
-
-// all returns the Ingresses as the controller reads them. Equal Ingresses give equal pointers, so that a conversion
-// can find out what changed.
-func (a *asController) all(ingresses []*networkingv1.Ingress) []*networkingv1.Ingress {
-	if a.settings == nil {
-		return ingresses
-	}
-	known := a.read
-	a.read = make(map[*networkingv1.Ingress]*networkingv1.Ingress, len(ingresses))
-	changed := make([]*networkingv1.Ingress, len(ingresses))
-	for n, i := range ingresses {
-		one := known[i]
-		if one == nil {
-			one = a.settings.Apply(i)
-		}
-		a.read[i], changed[n] = one, one
-	}
-	return changed
 }
 
 // applyController gives a route what the ConfigMap sets for all routes of Ingresses.

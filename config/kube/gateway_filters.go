@@ -191,7 +191,7 @@ func corsFilter(from *gatewayv1.HTTPCORSFilter) (*config.CORS, error) {
 	if from == nil {
 		return nil, errEmptyFilter
 	}
-	c := &config.CORS{MaxAge: defaultMaxAge, Credentials: from.AllowCredentials != nil && *from.AllowCredentials}
+	c := &config.CORS{Echo: true, MaxAge: defaultMaxAge, Credentials: from.AllowCredentials != nil && *from.AllowCredentials}
 	if from.MaxAge > 0 {
 		c.MaxAge = time.Duration(from.MaxAge) * time.Second
 	}

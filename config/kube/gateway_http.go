@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,7 @@ func rejectUnlessServed(a *gateway.Attachment, served int) {
 	}
 }
 
-// httpRule makes the routes of a rule: one for the matches that differ only in their paths. It
-// returns false if weir cannot do what the rule demands.
+// httpRule makes the routes of a rule. It returns false if weir cannot do what the rule demands.
 func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTPRouteRule, index int) (served bool) {
 	base := &config.Route{Name: ruleName(a.Route, rule.Name, index), Namespace: a.Name.Namespace, TLS: config.TLSTerminate}
 	f := httpFilters{conversion: c, attachment: a, route: base}
@@ -43,7 +43,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 		err = f.tries(rule)
 	}
 	if base.Redirect == nil {
-		c.httpBackends(a, base, rule.BackendRefs)
+		err = cmp.Or(err, c.httpBackends(a, base, rule.BackendRefs))
 	}
 	if err != nil {
 		c.dropRule(a, base, index, err)
@@ -52,30 +52,53 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 	if len(matches) == 0 {
 		matches = []gatewayv1.HTTPRouteMatch{{}}
 	}
-	var last *config.Route
-	var lastConditions *gatewayv1.HTTPRouteMatch
+	all := routeMatches{conversion: c, attachment: a, base: base, rule: index}
 	for n := range matches {
-		m := &matches[n]
-		path, match, err := httpMatch(m)
-		if err != nil {
-			a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v.", index, n, err)})
-			continue
-		}
-		if last != nil && sameConditions(lastConditions, m) {
-			last.Paths = append(last.Paths, path)
-			continue
-		}
-		one := *base
-		one.Paths, one.Match, one.Order = []config.Path{path}, match, routeOrder(a.Route, index*maxMatches+n)
-		if last != nil {
-			c.bind(a, last, redirectToPort)
-		}
-		last, lastConditions = &one, m
+		path, match, err := httpMatch(&matches[n])
+		all.add(n, path, match, err)
 	}
-	if last != nil {
-		c.bind(a, last, redirectToPort)
+	return all.end() && err == nil
+}
+
+// routeMatches makes the routes of the matches of a rule: one for matches that differ only in their
+// paths.
+type routeMatches struct {
+	conversion *gatewayConversion
+	attachment *gateway.Attachment
+	base       *config.Route
+	rule       int
+
+	last *config.Route // not bound yet; nil: none
+	some bool
+}
+
+// add adds a match. err is why weir cannot match it.
+func (m *routeMatches) add(n int, path config.Path, match *config.Match, err error) {
+	if err != nil {
+		m.attachment.Partly = cmp.Or(m.attachment.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v.", m.rule, n, err)})
+		return
 	}
-	return err == nil && last != nil
+	m.some = true
+	if m.last != nil && sameConditions(m.last.Match, match) {
+		m.last.Paths = append(m.last.Paths, path)
+		return
+	}
+	m.bind()
+	one := *m.base
+	one.Paths, one.Match, one.Order = []config.Path{path}, match, routeOrder(m.attachment.Route, m.rule*maxMatches+n)
+	m.last = &one
+}
+
+func (m *routeMatches) bind() {
+	if m.last != nil {
+		m.conversion.bind(m.attachment, m.last, redirectToPort)
+	}
+}
+
+// end makes the last route. It returns false if there is no match.
+func (m *routeMatches) end() bool {
+	m.bind()
+	return m.some
 }
 
 // dropRule makes a rule answer with 500, because weir cannot do what it demands.
@@ -94,7 +117,7 @@ func redirectToPort(r *config.Route, l *gateway.Listener) {
 }
 
 // httpBackends sets the backends of a rule.
-func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route, refs []gatewayv1.HTTPBackendRef) {
+func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route, refs []gatewayv1.HTTPBackendRef) error {
 	var all []config.WeightedBackend
 	some := false
 	for i := range refs {
@@ -104,21 +127,39 @@ func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route,
 			b.Weight = int(*ref.Weight)
 		}
 		some = some || b.Weight > 0
+		if err := c.backendFilters(&b, ref.Filters); err != nil {
+			return err
+		}
 		all = append(all, b)
 	}
 	if !some {
 		r.Backend = c.missingBackend(a.Name.Namespace, false)
-		return
+		return nil
 	}
 	shareBackends(r, all)
+	return nil
 }
 
-// sameConditions reports whether two matches differ only in their paths.
-func sameConditions(a, b *gatewayv1.HTTPRouteMatch) bool {
-	if len(a.Headers)+len(b.Headers)+len(a.QueryParams)+len(b.QueryParams) > 0 {
-		return false
+// backendFilters applies the filters of one of several backends.
+func (c *gatewayConversion) backendFilters(b *config.WeightedBackend, all []gatewayv1.HTTPRouteFilter) (err error) {
+	for i := range all {
+		if all[i].Type != gatewayv1.HTTPRouteFilterRequestHeaderModifier {
+			return fmt.Errorf("the filter %s of a backend is not supported by weir; use it for the rule", all[i].Type)
+		}
+		if b.Request, err = headerModifier(b.Request, all[i].RequestHeaderModifier, config.CheckRequestHeader); err != nil {
+			return fmt.Errorf("the filter %s of a backend %w", all[i].Type, err)
+		}
 	}
-	return a.Method == b.Method || a.Method != nil && b.Method != nil && *a.Method == *b.Method
+	return nil
+}
+
+// sameConditions reports whether two matches without headers and parameters have the same
+// conditions.
+func sameConditions(a, b *config.Match) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return len(a.Headers)+len(b.Headers)+len(a.Query)+len(b.Query) == 0 && slices.Equal(a.Methods, b.Methods)
 }
 
 // httpMatch converts a match. The error ends a sentence that begins with the match.

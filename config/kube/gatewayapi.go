@@ -52,43 +52,39 @@ type gatewayConverter struct {
 	status *gateway.Status // of classes
 }
 
-// changeGateways converts the Gateways that are new or have other inputs.
-func (c *Converter) changeGateways(v *conversion, n *next) {
-	if v.settings.Gateways == nil || v.o.Gateway == nil {
-		c.gateways = gatewayConverter{}
-		return
+// convertGateways converts the Gateways that are new or have other inputs, and returns their
+// number.
+func (u *updating) convertGateways() (converted int) {
+	k := &u.gateways
+	before := k.parts
+	if u.settings.Gateways == nil || u.o.Gateway == nil {
+		*k = gatewayConverter{}
+		u.dropAll(slices.Collect(maps.Values(before)))
+		return 0
 	}
-	if c.gateways.known == nil || len(c.gateways.known) > 2*countRoutes(v.o.Gateway)+1000 {
-		c.gateways.known = gateway.Known{}
+	if k.known == nil || len(k.known) > 2*countRoutes(u.o.Gateway)+1000 {
+		k.known = gateway.Known{}
 	}
-	x := gateway.NewIndex(v.o.Gateway, v.settings.Gateways.Controller, v.o.Namespaces, v.namespaces(), c.gateways.known)
-	assigned := gateway.FromPool(x.Gateways(), v.settings.Gateways.Addresses.Pool)
-	before, now := c.gateways.parts, make(map[config.ObjectName]*part, len(x.Gateways()))
+	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
+	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
+	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
 		p := before[name]
-		if p == nil || n.before.parts == nil || !n.before.parts[p] || !p.gateway.isOf(x, g, assigned[name]) || !p.isCurrent(v) {
-			p = v.gateway(x, g, assigned[name])
-			n.added = append(n.added, p)
-			c.convertedGateways++
+		if p == nil || u.dropped[p] || !p.gateway.isOf(x, g, assigned[name]) {
+			u.drop(p)
+			p = u.conversion.gateway(x, g, assigned[name])
+			u.added = append(u.added, p)
+			converted++
 		}
-		now[name], n.parts[p] = p, true
-		delete(n.dropped, p)
+		k.parts[name] = p
+		delete(before, name)
 	}
-	c.gateways.parts = now
-	if classes := x.Classes(); c.gateways.status == nil || !reflect.DeepEqual(classes, c.gateways.status.Classes) {
-		c.gateways.status = &gateway.Status{Classes: classes}
+	u.dropAll(slices.Collect(maps.Values(before)))
+	if classes := x.Classes(); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+		k.status = &gateway.Status{Classes: classes}
 	}
-	n.classes = c.gateways.status
-}
-
-// sameClasses reports whether weir says the same about the classes of Gateways as before.
-func (n *next) sameClasses() bool {
-	before := n.before.routing.Gateways
-	if before == nil || n.classes == nil {
-		return before == nil && n.classes == nil
-	}
-	return before.Status[0] == n.classes
+	return converted
 }
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
@@ -113,27 +109,29 @@ type gatewayConversion struct {
 	view *gateway.View
 	part gatewayPart
 
-	ports map[int][]string // the names of weir's listeners for each port of the Gateway
+	ports map[int][]string  // the names of weir's listeners for each port of the Gateway
+	taken map[tunnelOf]bool // which tunnels have a route
 }
 
 // gateway converts one Gateway, with its ListenerSets and routes.
 func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *gateway.Assigned) *part {
 	g := v.fork()
-	g.looked = &lookups{map[config.ObjectName]*corev1.Service{}, map[config.ObjectName]*corev1.Secret{}}
+	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
-	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}}
+	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
 	c.listen()
 	for _, a := range c.Routes {
 		c.attach(a)
 	}
+	c.separate()
 	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
 	view.Forget()
 	p := g.part()
 	p.gateway = &c.part
-	g.used(p.used)
-	p.services, p.secrets = listed(g.looked.services), listed(g.looked.secrets)
+	p.used = g.used()
+	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
 	return p
 }
 
@@ -142,6 +140,12 @@ func (c *gatewayConversion) attach(a *gateway.Attachment) {
 	switch a.Kind {
 	case gateway.KindHTTPRoute:
 		c.http(a)
+	case gateway.KindGRPCRoute:
+		c.grpc(a)
+	case gateway.KindTLSRoute:
+		c.tls(a)
+	case gateway.KindTCPRoute:
+		c.tcpRoute(a)
 	}
 }
 
@@ -163,11 +167,19 @@ func (c *gatewayConversion) listen() {
 			c.secure(l)
 		}
 	}
+}
+
+// separate makes the routes for what no route of the Gateway API has.
+func (c *gatewayConversion) separate() {
 	for _, l := range c.Listeners {
 		if c.ports[l.Port] != nil && l.Owns() && l.Protocol != gatewayv1.TCPProtocolType {
 			c.isolate(l)
 		}
 	}
+	for _, port := range slices.Sorted(maps.Keys(c.ports)) {
+		c.closeUnknown(port)
+	}
+	c.closePorts()
 }
 
 // open makes weir's listeners for the port of a listener.
@@ -217,7 +229,7 @@ func (c *gatewayConversion) nameOf(l *gateway.Listener) string {
 
 // secure makes the TLS policy of a listener, and its certificates.
 func (c *gatewayConversion) secure(l *gateway.Listener) {
-	p := config.TLSPolicy{Name: c.nameOf(l)}
+	p := config.TLSPolicy{Name: c.nameOf(l), Ask: l.Clients.Ask}
 	if l.Clients.Required {
 		p.ClientAuth, p.ClientAuthPool = config.ClientAuthRequire, l.Clients.CAs
 		p.ClientAuthCA = "tls.frontend of the Gateway " + gateway.NameOf(c.Object).String()
@@ -237,7 +249,7 @@ func (c *gatewayConversion) addPolicy(p config.TLSPolicy) {
 		if base.Name == config.DefaultTLSPolicy {
 			made := base
 			made.Position = config.Position{}
-			made.Name, made.Owned = p.Name, true
+			made.Name, made.Owned, made.Ask = p.Name, true, p.Ask
 			if p.ClientAuth != config.ClientAuthNone {
 				made.ClientAuth, made.ClientAuthPool, made.ClientAuthCA, made.ClientAuthCRL = p.ClientAuth, p.ClientAuthPool, p.ClientAuthCA, nil
 			}
@@ -256,6 +268,12 @@ func (c *gatewayConversion) isolate(l *gateway.Listener) {
 		Closure: &config.Closure{Status: 404, Reason: "no_route", Why: "no route of the " + l.String() + " of the Gateway " + gateway.NameOf(c.Object).String() + " has the host and path"}, Order: afterAll}
 	if l.Hostname != "" {
 		r.Hosts = []string{gateway.HostOf(l.Hostname)}
+	}
+	if l.Passthrough { // weir closes the connection, see closeUnknown
+		if c.taken[tunnelOf{l.Port, l.Hostname}] {
+			return
+		}
+		r.TLS, r.Closure, r.Order, r.Backend = config.TLSPassthrough, nil, nil, c.missingBackend(c.Object.Namespace, true)
 	}
 	c.routes = append(c.routes, r)
 }
@@ -303,14 +321,21 @@ func ruleName(r *gateway.Route, rule *gatewayv1.SectionName, index int) string {
 	return name + fmt.Sprint(index)
 }
 
-// joinGateways joins what the Gateways add to a configuration. It returns nil if weir serves none.
-func (n *next) joinGateways() *GatewayRouting {
-	if n.classes == nil {
-		return nil
+// joinGateways joins what the Gateways add to a configuration, unless it is what the last Routing
+// has. It is nil if weir serves none.
+func (u *updating) joinGateways(out *Routing) {
+	classes := u.gateways.status
+	if classes == nil {
+		return
 	}
-	r := &GatewayRouting{Status: []*gateway.Status{n.classes}}
+	before := u.results.routing
+	if before != nil && before.Gateways != nil && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+		out.Gateways = before.Gateways
+		return
+	}
+	r := &GatewayRouting{Status: []*gateway.Status{classes}}
 	known := map[string]bool{}
-	for _, p := range gatewayParts(maps.Keys(n.parts)) {
+	for _, p := range gatewayParts(maps.Values(u.gateways.parts)) {
 		r.Listeners = append(r.Listeners, p.listeners...)
 		r.Certificates = append(r.Certificates, p.certificates...)
 		for _, policy := range p.policies {
@@ -321,7 +346,9 @@ func (n *next) joinGateways() *GatewayRouting {
 		}
 		r.Status = append(r.Status, p.status)
 	}
-	return r
+	if out.Gateways = r; before != nil && reflect.DeepEqual(before.Gateways, r) {
+		out.Gateways = before.Gateways
+	}
 }
 
 // gatewayParts returns the parts of Gateways, in a fixed order.
@@ -332,14 +359,6 @@ func gatewayParts(parts iter.Seq[*part]) (all []*gatewayPart) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *gatewayPart) int { return compareNames(gateway.NameOf(a.object), gateway.NameOf(b.object)) })
-	return all
-}
-
-// gatewayResults are the results of parts of Gateways, for a comparison.
-func gatewayResults(parts iter.Seq[*part]) (all []any) {
-	for _, p := range gatewayParts(parts) {
-		all = append(all, p.listeners, p.policies, p.certificates, p.status)
-	}
 	return all
 }
 
@@ -361,6 +380,9 @@ func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.Back
 	name, problem := c.resolve(a, ref, raw)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
+		if a.Accept != nil {
+			return "" // no route of weir will need it
+		}
 		return c.missingBackend(a.Name.Namespace, raw)
 	}
 	return name
@@ -384,7 +406,35 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 	if problem := c.speakTo(&b, a, found, raw); problem != nil {
 		return "", problem
 	}
+	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
+		if t.Broken {
+			return c.missingBackend(a.Name.Namespace, raw), nil
+		}
+		c.secureBackend(&b, t)
+	}
+	if a.Accept != nil {
+		return b.Name, nil
+	}
 	return c.keep(b), nil
+}
+
+// secureBackend makes a backend use TLS, as a policy demands.
+func (c *gatewayConversion) secureBackend(b *Backend, t *gateway.BackendTLS) {
+	b.Name += "/tls/" + t.Policy.Name
+	switch b.Protocol {
+	case config.ProtocolHTTP, config.ProtocolHTTPS:
+		b.speak(appProtocols["https"])
+	case config.ProtocolH2C, config.ProtocolGRPC:
+		b.speak(appProtocols["grpcs"])
+	default:
+		b.Secure = true
+	}
+	b.TLS.InsecureSkipVerify = false
+	b.TLS.ServerName, b.TLS.CAPEM, b.TLS.Names, b.TLS.URIs = t.Hostname, t.CAs, t.Names, t.URIs
+	if s := c.ClientCertificate; s != nil {
+		b.Name += "/" + c.Object.Namespace + "/" + c.Object.Name
+		b.TLS.CertPEM, b.TLS.KeyPEM = s.Data[corev1.TLSCertKey], config.Secret(s.Data[corev1.TLSPrivateKeyKey])
+	}
 }
 
 // speakTo sets the protocol of a backend of a route.
@@ -399,6 +449,9 @@ func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port serv
 		return &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedProtocol), Message: fmt.Sprintf(
 			"The Service %s has the appProtocol %q, which weir does not support; write http, https, kubernetes.io/h2c, kubernetes.io/ws, grpc or grpcs.", b.Source, port.protocol)}
 	}
+	if a.Kind == gateway.KindGRPCRoute {
+		return c.speakGRPC(b, port, own)
+	}
 	b.speak(own)
 	return nil
 }
@@ -407,14 +460,14 @@ func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port serv
 func shareBackends(r *config.Route, all []config.WeightedBackend) {
 	var joined []config.WeightedBackend
 	for _, b := range all {
-		at := slices.IndexFunc(joined, func(o config.WeightedBackend) bool { return o.Name == b.Name })
+		at := slices.IndexFunc(joined, func(o config.WeightedBackend) bool { return o.Name == b.Name && o.Request == nil && b.Request == nil })
 		if at < 0 {
 			joined = append(joined, b)
 			continue
 		}
 		joined[at].Weight += b.Weight
 	}
-	if len(joined) == 1 {
+	if len(joined) == 1 && joined[0].Request == nil {
 		r.Backend = joined[0].Name
 		return
 	}

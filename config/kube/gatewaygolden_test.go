@@ -210,6 +210,9 @@ func showGatewayRoute(r *config.Route) string {
 	to := r.Backend
 	for _, w := range r.Backends {
 		to += fmt.Sprintf(" %d×%s", w.Weight, w.Name)
+		if w.Request != nil {
+			to += setFields(reflect.ValueOf(w.Request))
+		}
 	}
 	if r.Closure != nil {
 		to += fmt.Sprintf("%d %s", r.Closure.Status, r.Closure.Reason)
@@ -237,10 +240,16 @@ func setFields(v reflect.Value) string {
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return "(bytes)"
+		}
 		for i := range v.Len() {
 			parts = append(parts, setFields(v.Index(i)))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	if strings.Contains(fmt.Sprint(v.Interface()), "PRIVATE KEY") {
+		return "(key)"
 	}
 	return fmt.Sprint(v.Interface())
 }

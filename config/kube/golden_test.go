@@ -272,6 +272,12 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	for _, m := range r.Mirror {
+		to += fmt.Sprintf(" mirror %+v", m)
+	}
+	if r.Request != nil && len(r.Request.Set) > 0 {
+		to += fmt.Sprintf(" request %v", r.Request.Set)
+	}
 	if f := r.Fallback; f != nil {
 		to += fmt.Sprintf(" or %s %+v", f.Backend, f.Report)
 	}
@@ -279,7 +285,7 @@ func showRoute(r *config.Route) string {
 		to += fmt.Sprintf(" sticky %+v", *r.Sticky)
 	}
 	if w := r.Rewrite; w != nil {
-		to += fmt.Sprintf(" path %s", w.Path)
+		to += strings.TrimSuffix(fmt.Sprintf(" path %s host %s", w.Path, w.Host), " host ")
 	}
 	if r.MaxBody != 0 {
 		to += fmt.Sprintf(" max_body %d", r.MaxBody)

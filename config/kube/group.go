@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"iter"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -8,6 +9,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // A group is a set of Ingresses that no Ingress outside of it affects: they share hosts, or
@@ -15,7 +17,7 @@ import (
 // Ingresses and on the Services and Secrets that they name. Most groups have one Ingress, and
 // a change of an object converts one group again.
 //
-// Backends and Secrets may be shared by several groups; merge.go puts their parts together.
+// Backends and Secrets may be shared by several groups; results.go puts their parts together.
 
 // traits is what decides about the group of an Ingress.
 type traits struct {
@@ -85,70 +87,151 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 	return t
 }
 
-// grouping joins Ingresses to groups. An Ingress is its index.
-type grouping struct {
-	above  []int          // another Ingress of the group, or itself
-	named  map[string]int // an Ingress with the host
-	closed map[string]int // a special Ingress of the namespace
+// member is an Ingress that a Converter knows.
+type member struct {
+	*networkingv1.Ingress                       // as ingress-nginx reads it with its ConfigMap
+	written               *networkingv1.Ingress // the object itself
+
+	ours   bool      // weir serves it
+	events event.Set // about its class; nil: none
+	traits *traits   // nil until weir serves it for the first time
+	part   *part     // the result of its group; nil: it must be converted, or weir does not serve it
 }
 
-// groups divides Ingresses into groups. With owned, each host belongs to one namespace.
-func groups(all []*networkingv1.Ingress, traits func(*networkingv1.Ingress) *traits, owned bool) [][]*networkingv1.Ingress {
-	g := grouping{above: make([]int, len(all)), named: make(map[string]int, len(all)), closed: map[string]int{}}
-	for i, o := range all {
-		g.above[i] = i
-		for _, host := range traits(o).hosts {
-			g.join(i, g.named, host)
+// joint is a host, or the closed paths of a namespace. It joins its Ingresses to a group.
+type joint struct {
+	named []*member // the Ingresses that have the host
+	below []*member // Ingresses of other hosts, which this host affects if some Ingress has it
+	round uint64    // the search that visited it last
+}
+
+// joints are the groups of the Ingresses that weir serves.
+type joints struct {
+	hosts  map[string]*joint
+	closed map[string]*joint // the special Ingresses of each namespace
+	owned  bool              // each host belongs to one namespace
+	round  uint64            // counts the searches
+}
+
+func newJoints(owned bool) *joints {
+	return &joints{hosts: map[string]*joint{}, closed: map[string]*joint{}, owned: owned}
+}
+
+// add adds an Ingress that weir serves.
+func (g *joints) add(m *member) {
+	if m.traits == nil {
+		m.traits = traitsOf(m.Ingress)
+	}
+	for _, host := range m.traits.hosts {
+		at(g.hosts, host).named = append(at(g.hosts, host).named, m)
+	}
+	for host := range g.above(m) {
+		at(g.hosts, host).below = append(at(g.hosts, host).below, m)
+	}
+	if m.traits.special {
+		at(g.closed, m.Namespace).named = append(at(g.closed, m.Namespace).named, m)
+	}
+}
+
+// remove removes an Ingress that was added.
+func (g *joints) remove(m *member) {
+	for _, host := range m.traits.hosts {
+		if j := g.hosts[host]; j != nil { // the same host may occur twice
+			j.named = without(j.named, m)
+			g.tidy(g.hosts, host)
 		}
 	}
-	for i, o := range all {
-		if t := traits(o); t.special || owned {
-			g.joinAbove(i, t)
-			if t.special {
-				g.join(i, g.closed, o.Namespace)
+	for host := range g.above(m) {
+		if j := g.hosts[host]; j != nil {
+			j.below = without(j.below, m)
+			g.tidy(g.hosts, host)
+		}
+	}
+	if m.traits.special {
+		g.closed[m.Namespace].named = without(g.closed[m.Namespace].named, m)
+		g.tidy(g.closed, m.Namespace)
+	}
+}
+
+func (g *joints) tidy(all map[string]*joint, key string) {
+	if j := all[key]; len(j.named)+len(j.below) == 0 {
+		delete(all, key)
+	}
+}
+
+func at(all map[string]*joint, key string) *joint {
+	j := all[key]
+	if j == nil {
+		j = &joint{}
+		all[key] = j
+	}
+	return j
+}
+
+func without(all []*member, m *member) []*member {
+	return slices.DeleteFunc(all, func(other *member) bool { return other == m })
+}
+
+// above are the hosts that affect an Ingress, besides its own: the wildcards of its hosts, and
+// every host.
+func (g *joints) above(m *member) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !m.traits.special && !g.owned || len(m.traits.hosts) == 0 {
+			return
+		}
+		for _, host := range m.traits.hosts {
+			if wildcard := claim.WildcardOf(host); wildcard != "" && !yield(wildcard) {
+				return
 			}
 		}
-	}
-	at := make([]int, len(all)) // the place of the group, plus one
-	var found [][]*networkingv1.Ingress
-	for i, o := range all {
-		top := g.top(i)
-		if at[top] == 0 {
-			found = append(found, nil)
-			at[top] = len(found)
-		}
-		found[at[top]-1] = append(found[at[top]-1], o)
-	}
-	return found
-}
-
-// joinAbove joins an Ingress to the Ingresses with the wildcards of its hosts, and to those
-// for every host.
-func (g *grouping) joinAbove(i int, t *traits) {
-	for _, host := range t.hosts {
-		for _, above := range []string{claim.WildcardOf(host), ""} {
-			if other, named := g.named[above]; named {
-				g.above[g.top(i)] = g.top(other)
-			}
-		}
+		yield("")
 	}
 }
 
-// join joins an Ingress to those with the same key.
-func (g *grouping) join(i int, by map[string]int, key string) {
-	other, known := by[key]
-	if !known {
-		by[key] = i
+// groupOf returns the group of an Ingress.
+func (g *joints) groupOf(m *member) []*member {
+	g.round++
+	s := search{joints: g, found: map[*member]bool{m: true}, group: []*member{m}}
+	for i := 0; i < len(s.group); i++ {
+		s.visit(s.group[i])
+	}
+	return s.group
+}
+
+// search finds a group.
+type search struct {
+	*joints
+	found map[*member]bool
+	group []*member
+}
+
+// visit adds the Ingresses that share a joint with m.
+func (s *search) visit(m *member) {
+	for _, host := range m.traits.hosts {
+		s.cross(s.hosts[host])
+	}
+	for host := range s.above(m) {
+		if j := s.hosts[host]; len(j.named) > 0 {
+			s.cross(j)
+		}
+	}
+	if m.traits.special {
+		s.cross(s.closed[m.Namespace])
+	}
+}
+
+// cross adds the Ingresses of a joint, once.
+func (s *search) cross(j *joint) {
+	if j.round == s.round {
 		return
 	}
-	g.above[g.top(i)] = g.top(other)
-}
-
-// top returns the Ingress that stands for the group.
-func (g *grouping) top(i int) int {
-	for g.above[i] != i {
-		g.above[i] = g.above[g.above[i]]
-		i = g.above[i]
+	j.round = s.round
+	for _, all := range [][]*member{j.named, j.below} {
+		for _, m := range all {
+			if !s.found[m] {
+				s.found[m] = true
+				s.group = append(s.group, m)
+			}
+		}
 	}
-	return i
 }

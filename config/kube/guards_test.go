@@ -26,6 +26,9 @@ func showGuards(r *config.Route) string {
 	if l := r.Limits; l != nil {
 		fmt.Fprintf(&b, " limits %+v", *l)
 	}
+	if s := r.Script; s != nil {
+		fmt.Fprintf(&b, " script of %s/%s %q %q refuses %v", s.Namespace, s.Object, s.Host, s.Location, s.Refuses)
+	}
 	if c := r.CORS; c != nil {
 		fmt.Fprintf(&b, " cors %+v", *c)
 	}

@@ -54,6 +54,9 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 func (v *conversion) ingressGuards(owner *claim.Owner, o *networkingv1.Ingress) *claim.Guards {
 	guards, others := annotation.Unsupported(o)
 	v.tellUnsupported(owner.Reference(), guards, others)
+	for _, why := range annotation.RefusedSnippets(o) {
+		v.on(owner, event.ReasonAccess, "%s.", why)
+	}
 	return guardsOf(owner.Kind.Name, owner.Name, guards)
 }
 

@@ -199,26 +199,30 @@ func nameOf(o any) config.ObjectName {
 	return config.ObjectName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// handler records the changes that matter.
+// handler records the changes.
 func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { s.seen(kind, nil, o) },
-		UpdateFunc: func(old, o any) {
-			if !s.alike(old, o) {
-				s.seen(kind, old, o)
-			}
-		},
+		AddFunc:    func(o any) { s.seen(kind, nil, o, false) },
+		UpdateFunc: func(old, o any) { s.seen(kind, old, o, s.alike(old, o)) },
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			s.seen(kind, o, nil)
+			s.seen(kind, o, nil, false)
 		},
 	}
 }
 
-func (s *Source) seen(kind Kind, old, now any) {
+// seen records that an object was added, replaced or removed. After an alike one nothing has to be
+// done, but the old one must not be kept.
+func (s *Source) seen(kind Kind, old, now any, alike bool) {
 	s.note(func(d *dirt) {
+		if due := s.arrive(kind, old, now, alike); due {
+			d.routes.touch()
+		}
+		if alike {
+			return
+		}
 		switch kind {
 		case Nodes:
 			d.node = true
@@ -265,6 +269,13 @@ func (s *Source) alike(old, now any) bool {
 	case *corev1.Secret:
 		b, ok := now.(*corev1.Secret)
 		return ok && reflect.DeepEqual(a.Data, b.Data)
+	case *networkingv1.IngressClass:
+		b, ok := now.(*networkingv1.IngressClass)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, networkingv1.AnnotationIsDefaultIngressClass) && a.UID == b.UID &&
+			a.CreationTimestamp.Equal(&b.CreationTimestamp) && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.Namespace:
+		b, ok := now.(*corev1.Namespace)
+		return ok && maps.Equal(a.Labels, b.Labels)
 	case *corev1.Node:
 		b, ok := now.(*corev1.Node)
 		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
@@ -289,26 +300,6 @@ func sameOfNginx(a, b *networkingv1.Ingress) bool {
 		return kept
 	}
 	return maps.Equal(only(a.Annotations), only(b.Annotations))
-}
-
-// objects are all known objects.
-func (s *Source) objects() *Objects {
-	o := &Objects{
-		Classes: all[*networkingv1.IngressClass](s, IngressClasses), Ingresses: all[*networkingv1.Ingress](s, Ingresses),
-		Services: all[*corev1.Service](s, Services), Secrets: all[*corev1.Secret](s, Secrets), Namespaces: all[*corev1.Namespace](s, Namespaces),
-	}
-	k := s.converter.File.Kubernetes
-	if k.TCP != nil {
-		o.TCP = get[*corev1.ConfigMap](s, ConfigMaps, k.TCP.ConfigMap)
-	}
-	if k.IngressNginx != nil {
-		if m := get[*corev1.ConfigMap](s, ConfigMaps, k.IngressNginx.ConfigMap); m != nil {
-			s.controller = m
-		}
-		o.Controller = s.controller
-	}
-	o.Gateway = s.gatewayObjects()
-	return o
 }
 
 // all are the objects of a kind.

@@ -44,6 +44,9 @@ type Objects struct {
 	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
+
+	inOrder bool        // all lists are in the order of names
+	silent  map[any]any // objects that replaced others since the last conversion, and are alike for weir: the new object, and the old one
 }
 
 // Routing is the configuration that the objects of a cluster ask for, without
@@ -86,6 +89,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	for _, i := range all {
 		owners = append(owners, v.read(i))
 	}
+	v.readScripts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
@@ -110,6 +114,7 @@ type conversion struct {
 	services map[config.ObjectName]*corev1.Service
 	secrets  map[config.ObjectName]*corev1.Secret
 	classes  map[string]*networkingv1.IngressClass
+	chosen   func(namespace string) bool // whether weir serves it
 
 	configured map[string]string // the setting for the certificate of a host, if the configuration has one
 
@@ -121,6 +126,7 @@ type conversion struct {
 	guards     map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked      map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
+	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // those that get the TLS connections of their host
@@ -140,9 +146,11 @@ type conversion struct {
 	out      Routing
 }
 
-func newConversion(file *config.Config, o *Objects) *conversion {
+// newConversion returns a conversion without objects.
+func newConversion(file *config.Config) *conversion {
 	v := &conversion{
-		file: file, settings: file.Kubernetes, o: o, seen: look(file),
+		file: file, settings: file.Kubernetes, o: &Objects{}, seen: look(file),
+		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
 		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, priorities: map[*claim.Owner]int{}, auth: map[*claim.Owner]*wantedAuth{}, entries: map[string]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
@@ -155,17 +163,6 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 		case l.Protocol == config.ProtocolTLS:
 			v.secure = append(v.secure, l)
 		}
-	}
-	v.services = make(map[config.ObjectName]*corev1.Service, len(o.Services))
-	v.secrets = make(map[config.ObjectName]*corev1.Secret, len(o.Secrets))
-	for _, s := range o.Services {
-		v.services[config.ObjectName{Namespace: s.Namespace, Name: s.Name}] = s
-	}
-	for _, s := range o.Secrets {
-		v.secrets[config.ObjectName{Namespace: s.Namespace, Name: s.Name}] = s
-	}
-	for _, c := range o.Classes {
-		v.classes[c.Name] = c
 	}
 	return v
 }
@@ -200,12 +197,16 @@ func joined[T any](a, b []T) []T {
 // endpoints of r's backends, by name. The file takes precedence. The result shares the routes
 // of both, and the backends without endpoints.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
-	return r.MergeWith(file, endpoints, func(string) *config.Backend { return nil })
+	var backends []*config.Backend
+	for _, b := range r.Backends {
+		backends = append(backends, b.with(endpoints[b.Name], nil))
+	}
+	return r.MergeWith(file, backends)
 }
 
-// MergeWith is Merge that also shares backends with an earlier result. known returns the
-// backend of a name there, or nil; weir uses it if it has the same settings and endpoints.
-func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) *config.Config {
+// MergeWith is Merge with the backends of a Change, which have their endpoints. The result shares
+// them.
+func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *config.Config {
 	c := *file
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
@@ -217,11 +218,7 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
-	c.Backends = make([]*config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
-	copy(c.Backends, file.Backends)
-	for _, b := range r.Backends {
-		c.Backends = append(c.Backends, b.with(endpoints[b.Name], known))
-	}
+	c.Backends = joined(file.Backends, backends)
 	r.Gateways.mergeInto(&c)
 	if file.Health != nil {
 		h := *file.Health
@@ -231,16 +228,18 @@ func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.E
 	return &c
 }
 
-// with returns the backend with endpoints: without endpoints b's own Backend, otherwise the
-// known one if it is equal.
-func (b *Backend) with(endpoints []config.Endpoint, known func(name string) *config.Backend) *config.Backend {
-	if len(endpoints) == 0 {
-		return &b.Backend
-	}
+// with returns the backend with endpoints; was is the one before it, or nil. If was is equal, with
+// returns was. Without endpoints it is b's own Backend.
+func (b *Backend) with(endpoints []config.Endpoint, was *config.Backend) *config.Backend {
 	c := b.Backend // it does not leave the stack
-	c.Endpoints = endpoints
-	if k := known(b.Name); k != nil && k.Equal(&c) {
-		return k
+	if len(endpoints) > 0 {
+		c.Endpoints = endpoints
+	}
+	switch {
+	case was != nil && was.Equal(&c):
+		return was
+	case len(endpoints) == 0:
+		return &b.Backend
 	}
 	return new(c)
 }

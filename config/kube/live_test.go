@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"testing"
@@ -97,12 +98,9 @@ func (l *live) until(what string, right func() bool) (routings int) {
 		case c := <-l.changes:
 			if c.Routing != nil {
 				routings++
-				l.routing, l.endpoints = c.Routing, c.Endpoints
-			} else {
-				for name, all := range c.Endpoints {
-					l.endpoints[name] = all
-				}
+				l.routing = c.Routing
 			}
+			maps.Copy(l.endpoints, c.Endpoints)
 			if l.routing != nil && right() {
 				return routings
 			}

@@ -13,7 +13,7 @@ const pendingBackend = "kubernetes/pending"
 // Pending is the Routing until weir knows the objects of the cluster. Requests that
 // the file does not serve get 503; clients would remember a 404.
 func Pending(file *config.Config) *Routing {
-	v := newConversion(file, &Objects{})
+	v := newConversion(file)
 	r := &Routing{Backends: []*Backend{{Backend: config.NewBackend(pendingBackend)}}}
 	r.Backends[0].Closed = true
 	everything := claim.Match{Path: everyPath}

@@ -69,7 +69,7 @@ func (v *conversion) letSpeak(b *Backend, c *claim.Claim) {
 	s, known := annotated[strings.ToUpper(strings.TrimSpace(value))]
 	switch {
 	case !known:
-		v.on(c.Owner, event.ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
+		v.on(c.Owner, event.ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, AUTO_HTTP, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
 	case s != own:
 		b.speak(s)
 		b.Name += suffixes[s]

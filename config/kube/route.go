@@ -16,12 +16,12 @@ import (
 func (v *conversion) route(c *claim.Claim) {
 	v.overTLS(c)
 	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Closure: c.Closure()}
-	if r.Redirect = v.moveOf(c); r.Redirect == nil {
-		r.Backend = v.backend(c)
-		v.addCanary(&r, c)
+	auto := isAuto(c)
+	if auto {
+		c.Backend.Protocol = new("HTTP")
 	}
-	if r.Redirect == nil && r.Closure == nil {
-		r.Fallback = v.fallback(c)
+	if r.Redirect = v.moveOf(c); r.Redirect == nil {
+		v.setBackends(&r, c)
 	}
 	if c.Owner.Kind == ingressKind {
 		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
@@ -31,11 +31,15 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asks(c), v.settings)
+		v.applyScript(&r, c)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
 	}
 	if r.Redirect != nil {
 		r.DropGuards()
+	} else if r.Closure == nil {
+		setPrefix(&r, v.asked[c.Owner].Forward.Prefix)
+		v.mirror(&r, c, v.asked[c.Owner].Mirror)
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -62,10 +66,20 @@ func (v *conversion) route(c *claim.Claim) {
 		}
 	}
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
-		one := r
-		one.TLSPolicy, one.Listeners = policy, byPolicy[policy]
-		one.HSTS = v.hsts(one.Listeners)
-		v.routes = append(v.routes, &one)
+		for _, one := range v.byScheme(c, r, byPolicy[policy], auto) {
+			one.TLSPolicy = policy
+			one.HSTS = v.hsts(one.Listeners)
+			v.routes = append(v.routes, &one)
+		}
+	}
+}
+
+// setBackends sets the backends of a route to those of its claim.
+func (v *conversion) setBackends(r *config.Route, c *claim.Claim) {
+	r.Backend, r.Backends, r.Canary = v.backend(c), nil, nil
+	v.addCanary(r, c)
+	if r.Closure == nil {
+		r.Fallback = v.fallback(c)
 	}
 }
 
@@ -77,7 +91,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
 	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
-	redirect.Fallback = nil
+	redirect.Fallback, redirect.Mirror, redirect.Request = nil, nil, nil
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -38,14 +38,16 @@ func TestRoutesAndBackendsAreShared(t *testing.T) {
 		t.Error("Merge changed a backend")
 	}
 
-	again := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.1:80", Weight: 1}}}, in(merged))
-	other := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.2:80", Weight: 1}}}, in(merged))
-	name := r.Backends[0].Name
-	if in(again)(name) != in(merged)(name) {
-		t.Error("MergeWith copied a backend whose endpoints are the same")
+	b, one := r.Backends[0], []config.Endpoint{{Address: "10.0.0.1:80", Weight: 1}}
+	was := b.with(one, nil)
+	if b.with(slices.Clone(one), was) != was {
+		t.Error("a backend whose endpoints are the same was copied")
 	}
-	if e := in(other)(name).Endpoints; e[0].Address != "10.0.0.2:80" {
+	if e := b.with([]config.Endpoint{{Address: "10.0.0.2:80", Weight: 1}}, was).Endpoints; e[0].Address != "10.0.0.2:80" {
 		t.Errorf("the endpoints are still %v", e)
+	}
+	if again := r.MergeWith(file, []*config.Backend{was}); again.Backends[len(file.Backends)] != was {
+		t.Error("MergeWith copied a backend")
 	}
 
 	m.Ingresses = append(m.Ingresses, mustRead(t, strings.NewReplacer("good", "more", "wild", "open").Replace(good)).Ingresses...)
@@ -59,12 +61,5 @@ func TestRoutesAndBackendsAreShared(t *testing.T) {
 		if !slices.Contains(next.Backends, b) {
 			t.Errorf("the backend %s of an unchanged Ingress is another one", b.Name)
 		}
-	}
-}
-
-// in finds the backends of a configuration by their names.
-func in(c *config.Config) func(name string) *config.Backend {
-	return func(name string) *config.Backend {
-		return c.Backends[slices.IndexFunc(c.Backends, func(b *config.Backend) bool { return b.Name == name })]
 	}
 }

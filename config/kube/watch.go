@@ -44,8 +44,11 @@ const (
 // Change is a change of a cluster's objects since the last Change.
 type Change struct {
 	Routing *Routing // nil: unchanged
-	// Endpoints are the endpoints of Routing's backends by name; without Routing, only
-	// of backends whose endpoints changed.
+	// Backends are Routing's backends with their endpoints, in the same order; nil: there is no
+	// Routing, or the endpoints are not known yet. It shares the backends that have not changed
+	// with the last Change.
+	Backends []*config.Backend
+	// Endpoints are the endpoints of the backends whose endpoints changed, by their names.
 	Endpoints map[string][]config.Endpoint
 	Node      *Node // nil: unchanged
 	// Since is when weir saw the first of these changes.
@@ -85,10 +88,12 @@ type Source struct {
 
 	mu        sync.Mutex
 	dirty     dirt
-	paidUntil time.Time     // when the conversions so far will have used a fifth of the time
-	wake      chan struct{} // has room for one
+	arrived   map[Kind]map[config.ObjectName]arrival // the objects that are not in held yet
+	paidUntil time.Time                              // when the conversions so far will have used a fifth of the time
+	wake      chan struct{}                          // has room for one
 
 	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
+	held      *Objects   // in the order of names
 	converter Converter
 	// controller is the ConfigMap of ingress-nginx as weir saw it last. It stays in effect when somebody
 	// deletes it: otherwise paths that it protects would open.
@@ -99,8 +104,8 @@ type Source struct {
 
 // known is the result of the last conversion.
 type known struct {
-	routing   *Routing
-	endpoints map[string][]config.Endpoint // of routing's backends; replaced by each conversion
+	routing  *Routing
+	backends []*config.Backend // routing's backends with their endpoints; replaced, never changed
 }
 
 // dirt is the changes that were seen, and are not converted yet.
@@ -132,7 +137,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
-	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
+	s := &Source{opts: opts, wake: make(chan struct{}, 1), arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
 	s.converter.File = opts.File
 	s.optional = newOptional(s)
 	return s, s.makeInformers()
@@ -163,7 +168,7 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	}
 	if s.routing != nil {
 		node := s.node
-		c.Routing, c.Endpoints, c.Node = s.routing, maps.Clone(s.endpoints), &node
+		c.Routing, c.Backends, c.Node = s.routing, s.backends, &node
 	} else {
 		c.Routing = Pending(file)
 	}
@@ -338,7 +343,7 @@ func (s *Source) flush(first bool) {
 	c := Change{Since: d.since()}
 	switch {
 	case !d.routes.last.IsZero():
-		s.convert(&c, func(b *Backend) bool { return first || d.services[b.Source] || d.objects[b.Source] })
+		s.convert(&c, d.ofServices())
 	case len(d.services) > 0:
 		s.update(&c, d.services)
 	}
@@ -361,68 +366,124 @@ func (s *Source) flush(first bool) {
 	}
 }
 
-// convert converts the objects, and finds the endpoints of new backends and of those for which
-// changed is true; nil: of all backends.
-func (s *Source) convert(c *Change, changed func(*Backend) bool) {
+// ofServices are the Services that changed, or their endpoints.
+func (d *dirt) ofServices() map[config.ObjectName]bool {
+	all := maps.Clone(d.services)
+	if all == nil {
+		all = map[config.ObjectName]bool{}
+	}
+	maps.Copy(all, d.objects)
+	return all
+}
+
+// convert converts the objects, and finds the endpoints of new backends and of the backends of
+// these Services; nil: of all backends.
+func (s *Source) convert(c *Change, services map[config.ObjectName]bool) {
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
 	if routing == nil { // no conversion has succeeded so far
 		return
 	}
 	if routing != s.routing {
+		before := s.known
 		s.routing, c.Routing = routing, routing
+		s.backends = s.takeOver(c, before)
 	}
-	old := s.endpoints
-	s.endpoints = make(map[string][]config.Endpoint, len(routing.Backends))
-	different := map[string][]config.Endpoint{}
-	for i := range routing.Backends {
-		b := routing.Backends[i]
-		now, known := old[b.Name] // the name has the Service and the port
-		if !known || changed == nil || changed(b) {
-			now = s.endpointsOf(b, now)
-			if !slices.Equal(now, old[b.Name]) {
-				different[b.Name] = now
-			} else {
-				now = old[b.Name] // the same slice
-			}
-		}
-		s.endpoints[b.Name] = now
+	if services == nil {
+		s.refresh(c, slices.Values(indexes(routing.Backends)))
+	} else {
+		s.update(c, services)
 	}
-	switch {
-	case c.Routing != nil:
-		c.Endpoints = maps.Clone(s.endpoints) // a copy, because the receiver may keep it and the Source changes its own map
-	case len(different) > 0:
-		c.Endpoints = different
+	if c.Routing != nil {
+		c.Backends = s.backends
 	}
 }
 
-// update computes the endpoints of some Services again.
+func indexes[T any](list []T) []int {
+	all := make([]int, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// takeOver returns the backends of a new routing. It looks only at those that have changed.
+func (s *Source) takeOver(c *Change, before known) []*config.Backend {
+	all := make([]*config.Backend, len(s.routing.Backends))
+	var old []*Backend
+	if before.routing != nil {
+		old = before.routing.Backends
+	}
+	name := func(b *Backend) string { return b.Name }
+	d := config.Differ(old, s.routing.Backends, name)
+	for _, run := range d.Kept {
+		copy(all[run.After:], before.backends[run.Before:run.Before+run.Length])
+	}
+	for _, j := range d.Added {
+		b := s.routing.Backends[j]
+		var was *config.Backend // the name has the Service and the port
+		if i, known := slices.BinarySearchFunc(old, b.Name, func(b *Backend, name string) int { return strings.Compare(b.Name, name) }); known {
+			was = before.backends[i]
+		}
+		all[j] = s.complete(c, b, was)
+	}
+	return all
+}
+
+// complete returns a backend with its current endpoints; was is the one before it, or nil. If
+// nothing has changed, complete returns that one.
+func (s *Source) complete(c *Change, b *Backend, was *config.Backend) *config.Backend {
+	if b.Source == (config.ObjectName{}) { // it has its own endpoints, or none
+		return b.with(nil, was)
+	}
+	var before []config.Endpoint
+	if was != nil {
+		before = was.Endpoints
+	}
+	now := s.endpointsOf(b, before)
+	if slices.Equal(now, before) {
+		return b.with(before, was)
+	}
+	if c.Endpoints == nil {
+		c.Endpoints = map[string][]config.Endpoint{}
+	}
+	c.Endpoints[b.Name] = now
+	return b.with(now, was)
+}
+
+// update finds the endpoints of some Services again.
 func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	for name := range services {
-		for b := range s.routing.of(name) {
-			now := s.endpointsOf(b, s.endpoints[b.Name])
-			if slices.Equal(now, s.endpoints[b.Name]) {
-				continue
-			}
-			if c.Endpoints == nil {
-				c.Endpoints = map[string][]config.Endpoint{}
-			}
-			s.endpoints[b.Name], c.Endpoints[b.Name] = now, now
-		}
+		s.refresh(c, s.routing.of(name))
 	}
 }
 
-// of returns the backends of a Service; r may be nil. The names of backends begin with the
-// Service, and r has them in order.
-func (r *Routing) of(service config.ObjectName) iter.Seq[*Backend] {
-	return func(yield func(*Backend) bool) {
+// refresh finds the endpoints of some backends again.
+func (s *Source) refresh(c *Change, at iter.Seq[int]) {
+	copied := false
+	for i := range at {
+		now := s.complete(c, s.routing.Backends[i], s.backends[i])
+		if now == s.backends[i] {
+			continue
+		}
+		if !copied {
+			s.backends, copied = slices.Clone(s.backends), true
+		}
+		s.backends[i] = now
+	}
+}
+
+// of returns the places of the backends of a Service; r may be nil. The names of backends begin
+// with the Service, and r has them in order.
+func (r *Routing) of(service config.ObjectName) iter.Seq[int] {
+	return func(yield func(int) bool) {
 		if r == nil || service == (config.ObjectName{}) {
 			return
 		}
 		prefix := service.String()
 		i, _ := slices.BinarySearchFunc(r.Backends, prefix, func(b *Backend, name string) int { return strings.Compare(b.Name, name) })
 		for ; i < len(r.Backends) && strings.HasPrefix(r.Backends[i].Name, prefix); i++ {
-			if r.Backends[i].Source == service && !yield(r.Backends[i]) {
+			if r.Backends[i].Source == service && !yield(i) {
 				return
 			}
 		}

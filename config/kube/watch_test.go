@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -102,12 +103,9 @@ func TestObjectsComeInAnyOrder(t *testing.T) {
 				w.put(p)
 				for _, c := range w.next() {
 					if c.Routing != nil {
-						last, endpoints = c.Routing, c.Endpoints
-						continue
+						last = c.Routing
 					}
-					for name, all := range c.Endpoints {
-						endpoints[name] = all
-					}
+					maps.Copy(endpoints, c.Endpoints)
 				}
 			}
 			if last == nil || len(last.Routes) != 2 || len(last.Events) != 0 || len(last.Certificates) != 1 || len(last.Certificates[0].Pair.CertPEM) == 0 {
@@ -381,7 +379,7 @@ func TestTry(t *testing.T) {
 		try := func(file *config.Config, routes int, err error) {
 			t.Helper()
 			got := w.Try(file, func(c Change) error {
-				if len(c.Routing.Routes) != routes || c.Endpoints == nil || c.Node == nil {
+				if len(c.Routing.Routes) != routes || c.Backends == nil || c.Node == nil {
 					t.Errorf("there is %+v", c)
 				}
 				return err
@@ -407,6 +405,16 @@ func TestTry(t *testing.T) {
 	})
 }
 
+// endpointsIn returns the endpoints of a backend in a change of routes.
+func endpointsIn(c *Change, name string) []config.Endpoint {
+	for i, b := range c.Routing.Backends {
+		if b.Name == name {
+			return c.Backends[i].Endpoints
+		}
+	}
+	return nil
+}
+
 // A panic in a conversion is a bug of weir. It affects nothing else.
 func TestFaultOfOurOwn(t *testing.T) {
 	var panics atomic.Int32
@@ -415,9 +423,13 @@ func TestFaultOfOurOwn(t *testing.T) {
 		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
 		w.work.Unlock()
 		w.next()
-		wrong := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "x"}}
-		store := w.informers[Ingresses][0].GetStore()
-		store.Add(wrong)
+		setFile := func(file *config.Config) {
+			w.work.Lock()
+			w.converter.File = file
+			w.work.Unlock()
+		}
+		file := w.converter.File
+		setFile(&config.Config{}) // a conversion needs the section kubernetes
 		w.put(strings.ReplaceAll(ingressAndService, "name: a,", "name: a, annotations: {"+AnnotationPreferLocal+": 'true'},"))
 		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
 		if told := w.next(); len(told) != 0 || panics.Load() == 0 {
@@ -427,9 +439,9 @@ func TestFaultOfOurOwn(t *testing.T) {
 		if c := w.one(t); len(c.Endpoints) != 1 || c.Routing != nil {
 			t.Errorf("endpoints told %+v", c)
 		}
-		store.Delete(wrong)
+		setFile(file)
 		w.put(strings.ReplaceAll(ingressAndService, "a.example", "c.example"))
-		if c := w.one(t); len(c.Routing.Routes) != 2 || len(c.Endpoints["default/a:80"]) != 1 {
+		if c := w.one(t); len(c.Routing.Routes) != 2 || len(endpointsIn(&c, "default/a:80")) != 1 {
 			t.Errorf("then it told %+v", c)
 		}
 	})

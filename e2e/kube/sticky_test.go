@@ -5,7 +5,6 @@ package kube
 import (
 	"fmt"
 	"net/http"
-	"net/http/cookiejar"
 	"strings"
 	"sync"
 	"testing"
@@ -46,31 +45,18 @@ func TestStickyDrain(t *testing.T) {
 	const url = "http://web.example/"
 	s := newStage(t)
 	s.apply(strings.Replace(deployment("a", 3), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 15s}}, spec`, 1),
-		strings.Replace(ingress("web", "web.example", "/", "a", ""), "metadata: {name: web}", `metadata: {name: web, annotations: {nginx.ingress.kubernetes.io/affinity: cookie, nginx.ingress.kubernetes.io/session-cookie-change-on-failure: "true"}}`, 1))
+		withAnnotations(ingress("web", "web.example", "/", "a", ""), "web", "affinity: cookie", `session-cookie-change-on-failure: "true"`))
 	s.rolledOut("a")
 	w := s.weir("")
 	w.wantApp(url, "a")
 	l := &load{t: w, stopped: make(chan struct{}), versions: map[string]int{}}
 	var clients []*stuckClient
-	newClient := func() *stuckClient {
-		jar, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &stuckClient{Client: client(w.address, false)}
-		c.Jar = jar
-		return c
-	}
 	used := map[string]int{}
 	for len(used) < 3 || len(clients) < 9 { // each Pod has clients
-		c := newClient()
-		a, err := c.next(url)
-		if err != nil || a.Status != 200 {
-			t.Fatal(a, err)
-		}
-		used[a.Pod]++
+		c := w.newStuckClient(l, url)
+		pod, _ := c.state()
+		used[pod]++
 		clients = append(clients, c)
-		l.again(func() (answer, error) { return c.next(url) })
 	}
 	gone, _ := clients[0].state()
 	mine := func(c *stuckClient) bool { pods, _ := c.state(); return strings.HasPrefix(pods, gone) }

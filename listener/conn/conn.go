@@ -77,8 +77,8 @@ type Conn struct {
 	parked     atomic.Uint64 // the park.Token of the last wait in the lot, or 0
 	watch      atomic.Uint64 // the park.Token of the watch for the end, or 0
 
-	mu   sync.Mutex
-	link Linked // guarded by mu, like a change of mode, because of Cut
+	mu      sync.Mutex
+	cutAlso Cuttable // guarded by mu, like a change of mode, because of Cut
 
 	in  readSide
 	out writeSide

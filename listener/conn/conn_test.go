@@ -296,7 +296,7 @@ func TestCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, c *Conn, _ net.Conn) {
 				first, _ := pair(t)
-				first.Link(c)
+				first.CutAlso(c)
 				ended := make(chan error)
 				go func() { ended <- wait(c) }()
 				first.Cut()
@@ -329,17 +329,17 @@ func awaitByte(c *Conn) error {
 	return err
 }
 
-func TestLink(t *testing.T) {
+func TestCutAlso(t *testing.T) {
 	a, _ := pipe(t)
 	b, _ := pipe(t)
-	a.Link(b)
-	b.Link(a)
-	a.Link(nil)
+	a.CutAlso(b)
+	b.CutAlso(a)
+	a.CutAlso(nil)
 	a.Cut()
 	if b.WasCut() {
-		t.Error("the link was undone")
+		t.Error("CutAlso was undone")
 	}
-	a.Link(b)
+	a.CutAlso(b)
 	if !b.WasCut() {
 		t.Error("what is linked to a connection that was cut goes on")
 	}

@@ -73,36 +73,36 @@ func (c *Conn) Stir() {
 // waits for bytes or Stir.
 func (c *Conn) ParkDenied() bool { return c.parkDenied.Load() }
 
-// Cut ends every wait of the connection, and of the linked one, with ErrCut. Any
+// Cut ends every wait of the connection, and of that of CutAlso, with ErrCut. Any
 // goroutine may call it. The owner notices the cut and closes the connection.
 func (c *Conn) Cut() {
 	c.signals.Or(uint32(signalCut))
 	c.mu.Lock()
-	defer c.mu.Unlock() // held for Cut of link: after Link(nil) the other may have a new owner
+	defer c.mu.Unlock() // held for Cut of cutAlso: after CutAlso(nil) the other may have a new owner
 	if c.Polled() {
 		c.sock.SetDeadline(longAgo) // the wait of the writing side ends as well
 	}
 	c.unpark()
-	if c.link != nil && !c.link.WasCut() {
-		c.link.Cut()
+	if c.cutAlso != nil && !c.cutAlso.WasCut() {
+		c.cutAlso.Cut()
 	}
 }
 
 // WasCut reports whether Cut was called.
 func (c *Conn) WasCut() bool { return c.has(signalCut) }
 
-// Linked is an object that Cut of a connection also ends: another connection, or a part
+// Cuttable is an object that Cut of a connection also ends: another connection, or a part
 // of one.
-type Linked interface {
+type Cuttable interface {
 	Cut()
 	WasCut() bool
 }
 
-// Link makes Cut also end the waits of other; nil undoes it. The owner of both
+// CutAlso makes Cut also end the waits of other; nil undoes it. The owner of both
 // connections calls it.
-func (c *Conn) Link(other Linked) {
+func (c *Conn) CutAlso(other Cuttable) {
 	c.mu.Lock()
-	c.link = other
+	c.cutAlso = other
 	c.mu.Unlock()
 	if other != nil && c.WasCut() {
 		other.Cut()

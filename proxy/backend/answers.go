@@ -79,7 +79,8 @@ func (a *Answers) lookup(host string) *lookup {
 func (s *Set) Resolve(backends []*config.Backend, patience time.Duration, before *Answers) *Answers {
 	a := &Answers{byHost: make(map[string]*lookup)}
 	var begun []*lookup
-	for i := range backends {
+	d := config.Differ(s.state.Load().list, backends, nameOf)
+	for _, i := range d.Added { // the names of the others are resolved already
 		b := s.Backend(backends[i].Name)
 		for _, e := range backends[i].Endpoints {
 			host, _ := splitHost(e.Address)

@@ -29,6 +29,7 @@ type Backend struct {
 	budget budget
 	copies atomic.Int64 // see Copies
 
+	stocked   atomic.Int32  // endpoints with connections that tick must look at
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
@@ -226,6 +227,7 @@ func (b *Backend) remove() {
 		e.remove()
 	}
 	b.names, b.endpoints = nil, nil
+	b.opts.refusing.set(b, nil)
 }
 
 // tick does the regular work. The Set calls it once a second.
@@ -239,6 +241,9 @@ func (b *Backend) tick() {
 	}
 	b.tickOutage()
 	b.unlock()
+	if b.stocked.Load() == 0 {
+		return
+	}
 	for _, e := range endpoints {
 		e.sweep(keepAlive)
 	}

@@ -11,15 +11,15 @@ import (
 // callTransport is a stream of a shared HTTP/2 connection.
 type callTransport struct {
 	*http2.Call
-	trunk   *trunk
-	session *Session // that uses this transport
+	trunk *trunk
+	link  *Link // that uses this transport
 }
 
-var callSessions = sync.Pool{New: func() any { return new(Session) }}
+var callLinks = sync.Pool{New: func() any { return new(Link) }}
 
-// session returns a session for the room that take has taken.
-func (t *trunk) session() *Session {
-	s := callSessions.Get().(*Session)
+// link returns a link for the room that take has taken.
+func (t *trunk) link() *Link {
+	s := callLinks.Get().(*Link)
 	s.call = callTransport{t.Call(), t, s}
 	s.transport, s.HTTP = &s.call, s.call.Call
 	s.endpoint, s.Reused = t.endpoint, t.used.Load()
@@ -48,26 +48,26 @@ func (w *callTransport) EndsByLength() bool { return false }
 
 func (w *callTransport) TunnelEnd(a *memory.Account) tunnel.End {
 	w.Lighten(a)
-	return &tunnel.StreamEnd{Stream: tunnelStream{w.Call, w.session}}
+	return &tunnel.StreamEnd{Stream: tunnelStream{w.Call, w.link}}
 }
 
-// tunnelStream is the call of a session that is the end of a tunnel.
+// tunnelStream is the call of a link that is the end of a tunnel.
 type tunnelStream struct {
 	*http2.Call
-	session *Session
+	link *Link
 }
 
-// Close ends the session.
-func (t tunnelStream) Close() { t.session.Close() }
+// Close ends the link.
+func (t tunnelStream) Close() { t.link.Close() }
 
-// keep ends the session: the trunk stays for other exchanges.
-func (w *callTransport) keep(s *Session) { s.Close() }
+// keep ends the link: the trunk stays for other exchanges.
+func (w *callTransport) keep(s *Link) { s.Close() }
 
-func (w *callTransport) close(s *Session) error {
+func (w *callTransport) close(s *Link) error {
 	t := w.trunk
 	w.End()
-	*s = Session{}
-	callSessions.Put(s)
+	*s = Link{}
+	callLinks.Put(s)
 	t.release()
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// connTransport is a connection that one session has for itself, for HTTP/1.1 or a tunnel.
+// connTransport is a connection that one link has for itself, for HTTP/1.1 or a tunnel.
 type connTransport struct {
 	*conn.Conn
 	tls *tls.Conn // nil: no TLS
@@ -26,9 +26,9 @@ type connTransport struct {
 	idleSince uint32        // in the endpoint's ticks
 }
 
-// newSession makes a session of a connection that was made with the settings d.
-func newSession(e *Endpoint, c *conn.Conn, d *dialSettings) *Session {
-	s := &Session{endpoint: e, own: connTransport{Conn: c, rw: c, made: d}}
+// newLink makes a link of a connection that was made with the settings d.
+func newLink(e *Endpoint, c *conn.Conn, d *dialSettings) *Link {
+	s := &Link{endpoint: e, own: connTransport{Conn: c, rw: c, made: d}}
 	s.transport = &s.own
 	return s
 }
@@ -92,12 +92,13 @@ func (w *connTransport) TunnelEnd(*memory.Account) tunnel.End {
 	return end
 }
 
-func (w *connTransport) keep(s *Session) {
+func (w *connTransport) keep(s *Link) {
 	e := s.endpoint
 	e.mu.Lock() // before the check: a goroutine that changes the settings then empties the pool
 	if len(e.idle) < e.mostIdle() && e.dial.Load().takes(w.made) {
 		w.idleSince = e.ticks
 		e.idle = append(e.idle, s)
+		e.stock()
 		e.mu.Unlock()
 		return
 	}
@@ -105,7 +106,7 @@ func (w *connTransport) keep(s *Session) {
 	s.Close()
 }
 
-func (w *connTransport) close(*Session) error {
+func (w *connTransport) close(*Link) error {
 	w.http1.Close()
 	if w.tls != nil {
 		return w.tls.Close()

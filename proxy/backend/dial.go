@@ -117,7 +117,7 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 
 // newDialSettings reads the files that cfg names. before is nil at first. If the TLS
 // settings and files did not change, it keeps the TLS configuration of before with its TLS
-// sessions. If nothing changed, it returns before.
+// links. If nothing changed, it returns before.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
 		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}
@@ -210,6 +210,9 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		}
 		d.tls.Certificates = []tls.Certificate{pair}
 	}
+	if len(t.Names)+len(t.URIs) > 0 {
+		d.tls.InsecureSkipVerify, d.tls.VerifyConnection = true, alternativeNames(d.tls.RootCAs, t.Names, t.URIs)
+	}
 	d.tls1 = d.forHTTP1(d.tls)
 	return d.nameHosts(cfg)
 }
@@ -233,14 +236,20 @@ func offering(c *tls.Config, v version2) *tls.Config {
 func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[string][]byte, error) {
 	files := make(map[string][]byte, 3)
 	identity := sha256.New()
-	fmt.Fprintf(identity, "%q %t %q %d %d %d %t", t.ServerName, t.InsecureSkipVerify, protocols, t.MinVersion, t.MaxVersion, t.CipherSuites, t.SHA1)
-	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
-		if f.path == "" {
-			continue
+	fmt.Fprintf(identity, "%q %t %q %d %d %d %t %q %q", t.ServerName, t.InsecureSkipVerify, protocols, t.MinVersion, t.MaxVersion, t.CipherSuites, t.SHA1, t.Names, t.URIs)
+	for _, f := range []struct {
+		key, path string
+		content   []byte
+	}{{"ca", t.CAFile, t.CAPEM}, {"cert", t.CertFile, t.CertPEM}, {"key", t.KeyFile, []byte(t.KeyPEM)}} {
+		content, err := f.content, error(nil)
+		if f.path != "" {
+			content, err = os.ReadFile(f.path)
 		}
-		content, err := os.ReadFile(f.path)
 		if err != nil {
 			return nil, fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
+		}
+		if len(content) == 0 && f.path == "" {
+			continue
 		}
 		files[f.key] = content
 		fmt.Fprintf(identity, " %s %x", f.key, sha256.Sum256(content))
@@ -295,10 +304,10 @@ func (b *Backend) dialSettings() *dialSettings {
 
 // Dial connects to the endpoint within timeouts.connect. This time covers the connection,
 // the PROXY header if the backend has send_proxy, and the TLS handshake if the backend uses
-// TLS. If out is nil, the PROXY header has the command LOCAL. The caller owns the session,
+// TLS. If out is nil, the PROXY header has the command LOCAL. The caller owns the link,
 // which is a connection of its own, for HTTP/1.1 or a tunnel. An error names the phase that
 // failed.
-func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
+func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Link, error) {
 	return e.dialWatched(ctx, out, nil)
 }
 
@@ -320,7 +329,7 @@ func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*tu
 	return &tunnel.ConnEnd{Conn: s.own.Conn, TLS: s.own.tls}, nil
 }
 
-func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
+func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Link, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
@@ -328,7 +337,7 @@ func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Se
 }
 
 // dialAs is dialWatched with this TLS configuration (nil: no TLS). Only ctx limits the time.
-func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Session, error) {
+func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Link, error) {
 	nc, err := withDescriptor(ctx, e.backend.opts.waiting, func() (net.Conn, error) {
 		if err := e.permit(e.addr); err != nil {
 			return nil, err
@@ -342,7 +351,7 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		nc.Close()
 		return nil, e.dialError("sending the PROXY header to", d, err)
 	}
-	s := newSession(e, conn.New(nc), d)
+	s := newLink(e, conn.New(nc), d)
 	if w != nil {
 		w.Made(s.own.Conn)
 	}

@@ -86,7 +86,7 @@ func serve(t *testing.T, network, address string, handle func(net.Conn)) string 
 
 func echo(c net.Conn) { io.Copy(c, c) }
 
-func dialOnce(t *testing.T, cfg config.Backend, out *Outgoing) (*Session, error) {
+func dialOnce(t *testing.T, cfg config.Backend, out *Outgoing) (*Link, error) {
 	t.Helper()
 	w := newWorld(t, Options{Lookup: func(context.Context, string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
@@ -95,7 +95,7 @@ func dialOnce(t *testing.T, cfg config.Backend, out *Outgoing) (*Session, error)
 	return acquire(t, w.set.Backend(cfg.Name)).Dial(context.Background(), out)
 }
 
-func wantEcho(t *testing.T, s *Session) {
+func wantEcho(t *testing.T, s *Link) {
 	t.Helper()
 	s.SetReadDeadline(time.Now().Add(10 * time.Second))
 	got := make([]byte, 5)
@@ -457,7 +457,7 @@ func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 }
 
 // waitReadable waits until bytes or the end of the stream have arrived. It does not read them.
-func waitReadable(t *testing.T, s *Session) {
+func waitReadable(t *testing.T, s *Link) {
 	t.Helper()
 	s.SetReadDeadline(time.Now().Add(10 * time.Second))
 	err := s.Await(func() (there bool) {
@@ -484,11 +484,11 @@ func TestNothingLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := acquire(t, s.Backend("app"))
-		session, err := e.Dial(context.Background(), nil)
+		link, err := e.Dial(context.Background(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Keep(session)
+		e.Keep(link)
 		e.Release()
 		s.Close()
 	}

@@ -57,12 +57,13 @@ type Endpoint struct {
 	withheld     int    // percent of its share that it does not get yet during slow start
 
 	mu      sync.Mutex // guards the fields below
-	idle    []*Session // the newest at the end
-	held    map[*Session]struct{}
+	idle    []*Link    // the newest at the end
+	held    map[*Link]struct{}
 	trunks  trunks
-	ticks   uint32 // seconds since the pool began
+	stocked bool   // see stock
+	ticks   uint32 // seconds in which there were connections
 	closes  closes
-	tunnels map[conn.Linked]struct{}
+	tunnels map[conn.Cuttable]struct{}
 }
 
 func newEndpoint(b *Backend, m member) *Endpoint {
@@ -86,7 +87,7 @@ func (e *Endpoint) Removed() bool { return e.removed.Load() }
 func (e *Endpoint) InFlight() int64 { return e.inFlight.Load() }
 
 // Release ends an exchange or tunnel that Acquire began. The caller calls it exactly once
-// for each Acquire, after it has kept or closed the session.
+// for each Acquire, after it has kept or closed the link.
 func (e *Endpoint) Release() {
 	e.inFlight.Add(-1)
 	e.backend.queue.release()
@@ -180,11 +181,12 @@ func (e *Endpoint) remove() {
 	}
 	idle := e.takeIdle()
 	e.mu.Lock()
-	tunnels := make([]conn.Linked, 0, len(e.tunnels))
+	tunnels := make([]conn.Cuttable, 0, len(e.tunnels))
 	for c := range e.tunnels {
 		tunnels = append(tunnels, c)
 	}
 	e.tunnels = nil
+	e.unstock()
 	e.mu.Unlock()
 	b.later(func() {
 		closeAll(idle)
@@ -198,18 +200,18 @@ func (e *Endpoint) remove() {
 // Track registers c, the client's end of a tunnel. If the endpoint is removed, Options.Gone
 // gets c; if it was removed before, Track passes c to Options.Gone at once. The owner calls
 // untrack before it closes c.
-func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
+func (e *Endpoint) Track(c conn.Cuttable) (untrack func()) {
 	e.mu.Lock()
 	gone := e.removed.Load()
 	if !gone {
 		if e.tunnels == nil {
-			e.tunnels = make(map[conn.Linked]struct{})
+			e.tunnels = make(map[conn.Cuttable]struct{})
 		}
 		e.tunnels[c] = struct{}{}
 	}
 	e.mu.Unlock()
 	if gone && e.backend.opts.Gone != nil {
-		e.backend.opts.Gone(e, []conn.Linked{c})
+		e.backend.opts.Gone(e, []conn.Cuttable{c})
 	}
 	return func() {
 		e.mu.Lock()

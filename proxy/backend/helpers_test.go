@@ -50,11 +50,11 @@ type world struct {
 	outages []Event
 	checks  []*Check // running checks
 	begun   int
-	gone    map[string][]conn.Linked
+	gone    map[string][]conn.Cuttable
 }
 
 func newWorld(t *testing.T, opts Options) *world {
-	w := &world{t: t, gone: make(map[string][]conn.Linked)}
+	w := &world{t: t, gone: make(map[string][]conn.Cuttable)}
 	opts.Notify = func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, opts Options) *world {
 			w.checks = slices.DeleteFunc(w.checks, func(o *Check) bool { return o == c })
 		}
 	}
-	opts.Gone = func(e *Endpoint, tunnels []conn.Linked) {
+	opts.Gone = func(e *Endpoint, tunnels []conn.Cuttable) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.gone[e.Address()] = append(w.gone[e.Address()], tunnels...)
@@ -168,11 +168,11 @@ func acquire(t *testing.T, b *Backend) *Endpoint {
 	return e
 }
 
-// session returns a session over a pipe. The other end of the pipe shows whether it was
+// link returns a link over a pipe. The other end of the pipe shows whether it was
 // closed.
-func session(e *Endpoint) (*Session, net.Conn) {
+func link(e *Endpoint) (*Link, net.Conn) {
 	here, there := net.Pipe()
-	s := newSession(e, conn.New(here), e.dial.Load())
+	s := newLink(e, conn.New(here), e.dial.Load())
 	return s, there
 }
 

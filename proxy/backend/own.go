@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -146,7 +147,7 @@ func (s *Set) SetOwn(sockets []netip.AddrPort) {
 	if !s.opts.own.set(sockets) {
 		return
 	}
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		b.lookAgain()
 	}
 }
@@ -165,12 +166,36 @@ func (b *Backend) lookAgain() {
 
 // Refusals returns the addresses that are refused now, in a fixed order.
 func (s *Set) Refusals() (all []Refusal) {
-	for _, b := range *s.backends.Load() {
-		b.mu.Lock()
-		all = append(all, b.refusals...)
-		b.mu.Unlock()
-	}
+	all = s.opts.refusing.all()
 	slices.SortFunc(all, compareRefusals)
+	return all
+}
+
+// refusing has the refused addresses of the backends that have some.
+type refusing struct {
+	mu sync.Mutex
+	of map[*Backend][]Refusal
+}
+
+func (r *refusing) set(b *Backend, refused []Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(refused) == 0 {
+		delete(r.of, b)
+		return
+	}
+	if r.of == nil {
+		r.of = map[*Backend][]Refusal{}
+	}
+	r.of[b] = refused
+}
+
+func (r *refusing) all() (all []Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, refused := range r.of {
+		all = append(all, refused...)
+	}
 	return all
 }
 
@@ -197,6 +222,7 @@ func (b *Backend) noteRefusals(now []Refusal) {
 		return
 	}
 	b.refusals = now
+	b.opts.refusing.set(b, now)
 	for _, r := range now {
 		if slices.Contains(before, r) || r.Host != "" && !r.Own { // admit has reported this refusal
 			continue

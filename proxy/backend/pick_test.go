@@ -219,13 +219,13 @@ func BenchmarkAcquire(b *testing.B) {
 				defer s.Close()
 				cfg := weighted(settings("app", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), weights...)
 				cfg.Balance = balance
-				all, err := s.Update(listOf(cfg), NodeInfo{})
-				if err != nil {
+				if _, err := s.Update(listOf(cfg), NodeInfo{}); err != nil {
 					b.Fatal(err)
 				}
+				app := s.Backend("app")
 				client := netip.MustParseAddr("198.51.100.1")
 				for b.Loop() {
-					e, _ := all["app"].Acquire(client, nil, noDeadline)
+					e, _ := app.Acquire(client, nil, noDeadline)
 					e.Succeeded()
 					e.Release()
 				}

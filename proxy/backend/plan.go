@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/overlay"
 )
 
 // Plan is the backends of a configuration that is not in effect yet. Making it reads files
@@ -15,13 +16,16 @@ import (
 // effect. Plans are not safe for concurrent use.
 type Plan struct {
 	set      *Set
-	old      *map[string]*Backend // the backends in effect when the plan was made
-	next     map[string]*Backend
+	old      *inEffect // when the plan was made
+	next     *overlay.Map[*Backend]
+	list     []*config.Backend
 	changes  []*change
+	gone     []*Backend
 	node     NodeInfo
 	answers  *Answers
+	dial     dialling
 	objects  bool  // only objects of a cluster have changed
-	unusable error // of SetEndpoints
+	unusable error // of Renew
 }
 
 // change is what a Plan or UpdateEndpoints changes about one backend.
@@ -58,28 +62,61 @@ func (s *Set) PlanObjects(backends []*config.Backend, node NodeInfo, answers *An
 // dialling makes the dial settings of a backend.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-// plan adds the backends to a new Plan.
+// plan adds the backends to a new Plan. After a change of objects it looks only at those that the
+// configuration in effect does not share.
 func (s *Set) plan(p *Plan, backends []*config.Backend, dial dialling) (*Plan, error) {
-	p.set, p.old = s, s.backends.Load()
-	p.next, p.changes = make(map[string]*Backend, len(backends)), make([]*change, 0, len(backends))
+	p.set, p.old, p.list, p.dial = s, s.state.Load(), backends, dial
+	d := config.Differences{Gone: indexes(p.old.list), Added: indexes(backends)}
+	if p.objects {
+		d = config.Differ(p.old.list, backends, nameOf)
+	}
 	var problems []error
-	for _, cfg := range backends {
-		c := &change{b: (*p.old)[cfg.Name], cfg: cfg}
-		if c.b != nil {
-			c.seen = c.b.dialSettings()
-		} else {
-			c.b = newBackend(cfg.Name, &s.opts)
+	var renamed []overlay.Change[*Backend]
+	added := make(map[string]bool, len(d.Added))
+	for _, j := range d.Added {
+		cfg := backends[j]
+		b, known := p.old.byName.Get(cfg.Name)
+		if !known {
+			b = newBackend(cfg.Name, &s.opts)
+			renamed = append(renamed, overlay.Change[*Backend]{Key: cfg.Name, Value: b})
 		}
-		if err := c.prepare(dial, p.objects); err != nil {
+		added[cfg.Name] = true
+		if err := p.change(b, cfg); err != nil {
 			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
 		}
-		p.next[cfg.Name] = c.b
-		p.changes = append(p.changes, c)
+	}
+	for _, i := range d.Gone {
+		if name := p.old.list[i].Name; !added[name] {
+			b, _ := p.old.byName.Get(name)
+			p.gone = append(p.gone, b)
+			renamed = append(renamed, overlay.Change[*Backend]{Key: name, Gone: true})
+		}
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
+	p.next = p.old.byName.With(renamed...)
 	return p, nil
+}
+
+func nameOf(b *config.Backend) string { return b.Name }
+
+func indexes[T any](list []T) []int {
+	all := make([]int, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// change adds a change of a backend.
+func (p *Plan) change(b *Backend, cfg *config.Backend) error {
+	c := &change{b: b, cfg: cfg, seen: b.dialSettings()}
+	if err := c.prepare(p.dial, p.objects); err != nil {
+		return err
+	}
+	p.changes = append(p.changes, c)
+	return nil
 }
 
 // prepare makes the dial settings. After a change of objects, a backend with equal settings
@@ -98,20 +135,23 @@ func (c *change) prepare(dial dialling, objects bool) (err error) {
 
 // Backends returns the backends of the plan by name. New ones have no endpoints before
 // Commit.
-func (p *Plan) Backends() map[string]*Backend { return p.next }
+func (p *Plan) Backends() *overlay.Map[*Backend] { return p.next }
 
-// SetEndpoints gives backends of the plan the endpoints that they have got since the plan
-// was made, by name. It ignores other names. The caller must not change the endpoints
-// afterwards.
-func (p *Plan) SetEndpoints(newer map[string][]config.Endpoint) {
+// Renew gives the plan newer settings of its backends, because UpdateEndpoints has changed them
+// since the plan was made. Only their endpoints may differ. The caller must not change the
+// settings afterwards.
+func (p *Plan) Renew(backends []*config.Backend) {
+	p.list = backends
+	newer := make(map[string]*config.Backend, len(backends))
+	for _, cfg := range backends {
+		newer[cfg.Name] = cfg
+	}
 	for _, c := range p.changes {
-		endpoints, known := newer[c.cfg.Name]
-		if !known {
+		cfg := newer[c.cfg.Name]
+		if cfg == nil || cfg == c.cfg {
 			continue
 		}
-		cfg := *c.cfg // a copy: the configuration shares the original
-		cfg.Endpoints = endpoints
-		c.cfg = &cfg
+		c.cfg = cfg
 		if err := checkAddresses(c.cfg); err != nil {
 			p.unusable = errors.Join(p.unusable, fmt.Errorf("backend %q: %w", c.cfg.Name, err))
 		}
@@ -121,14 +161,14 @@ func (p *Plan) SetEndpoints(newer map[string][]config.Endpoint) {
 // Commit puts the plan into effect. Backends with the same name, and endpoints with the same
 // address, keep their state. Commit waits for nothing and opens nothing. If it returns an
 // error, nothing has changed: another plan was committed since this one was made, the Set is
-// closed, or SetEndpoints got an invalid endpoint.
+// closed, or Renew got an invalid endpoint.
 func (p *Plan) Commit() error {
 	s := p.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	where := locality{node: p.node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(p.node.Zone, s.zone)}
-	if p.objects {
-		p.changes = slices.DeleteFunc(p.changes, func(c *change) bool { return c.b.has(c.cfg, &where) })
+	if err := p.prune(&where); err != nil {
+		return fmt.Errorf("updating the backends: %w", err)
 	}
 	if err := p.complete(); err != nil {
 		return fmt.Errorf("updating the backends: %w", err)
@@ -140,12 +180,34 @@ func (p *Plan) Commit() error {
 	for _, c := range p.changes {
 		c.b.install(c, where)
 	}
-	s.backends.Store(&p.next)
-	for name, b := range *p.old {
-		if p.next[name] == nil {
-			b.remove()
+	s.state.Store(&inEffect{p.next, p.list, where})
+	for _, b := range p.gone {
+		b.remove()
+	}
+	return nil
+}
+
+// prune removes the changes that change nothing. If this node has other addresses or another zone
+// than before, every backend changes.
+func (p *Plan) prune(where *locality) error {
+	if !p.objects {
+		return nil
+	}
+	if !p.old.where.equal(where) {
+		changes := make(map[*Backend]bool, len(p.changes))
+		for _, c := range p.changes {
+			changes[c.b] = true
+		}
+		for _, b := range p.next.All() {
+			if changes[b] {
+				continue
+			}
+			if err := p.change(b, b.Settings()); err != nil {
+				return fmt.Errorf("backend %q: %w", b.name, err)
+			}
 		}
 	}
+	p.changes = slices.DeleteFunc(p.changes, func(c *change) bool { return c.b.has(c.cfg, where) })
 	return nil
 }
 
@@ -157,7 +219,7 @@ func (p *Plan) complete() error {
 		return errors.New("the set is closed")
 	case p.unusable != nil:
 		return p.unusable
-	case p.set.backends.Load() != p.old:
+	case p.set.state.Load() != p.old:
 		return errors.New("other backends took effect since the plan was made")
 	}
 	for _, c := range p.changes {

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"unsafe"
@@ -28,9 +29,9 @@ func TestPlanChangesNothing(t *testing.T) {
 	if w.set.Backend("new") != nil || w.set.Backend("old") == nil {
 		t.Error("the plan is in effect before Commit")
 	}
-	fresh := p.Backends()["new"]
-	if p.Backends()["app"] != app || fresh == nil || len(p.Backends()) != 2 {
-		t.Errorf("the plan has %v", p.Backends())
+	fresh, _ := p.Backends().Get("new")
+	if kept, _ := p.Backends().Get("app"); kept != app || fresh == nil || p.Backends().Len() != 2 {
+		t.Errorf("the plan has %v", maps.Collect(p.Backends().All()))
 	}
 	if err := p.Commit(); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,8 @@ func TestEndpointsBesideAPlan(t *testing.T) {
 				t.Fatal(err)
 			}
 			kept := w.set.Backend("app").dialSettings()
-			p.SetEndpoints(map[string][]config.Endpoint{"app": newer, "other": nil})
+			after.Endpoints = newer
+			p.Renew(listOf(after, settings("other")))
 			if err := p.Commit(); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +97,7 @@ func TestOvertakenPlan(t *testing.T) {
 	}
 	f("another plan", "other backends took effect", func(*Plan) { w.update(settings("app", "10.0.0.1:80")) })
 	f("an invalid endpoint", `backend "app": endpoint "x"`, func(p *Plan) {
-		p.SetEndpoints(map[string][]config.Endpoint{"app": {{Address: "x"}}})
+		p.Renew(listOf(settings("app", "x"), settings("new", "10.0.0.3:80")))
 	})
 	if _, err := w.set.Update(listOf(settings("app", "10.0.0.1:80")), NodeInfo{Name: "node-a"}); err != nil {
 		t.Error(err)
@@ -111,7 +113,8 @@ func TestSettingsAreShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.SetEndpoints(map[string][]config.Endpoint{"api": settings("", "10.0.0.3:80").Endpoints})
+	later := settings("api", "10.0.0.3:80")
+	p.Renew([]*config.Backend{all[0], &later})
 	if err := p.Commit(); err != nil {
 		t.Fatal(err)
 	}

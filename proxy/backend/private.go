@@ -2,23 +2,23 @@ package backend
 
 import "time"
 
-// A private session is a connection that the endpoint authenticated for one client
+// A private link is a connection that the endpoint authenticated for one client
 // connection. No other client connection may use it. Between its exchanges the pool of the
 // endpoint keeps it, like an idle one, but gives it to no other client connection.
 
-// MakePrivate binds the session permanently to the client connection whose exchange uses
-// it. It does nothing if the session is an HTTP/2 stream: HTTP/2 has no credentials for
+// MakePrivate binds the link permanently to the client connection whose exchange uses
+// it. It does nothing if the link is an HTTP/2 stream: HTTP/2 has no credentials for
 // connections. A client that sends such credentials anyway gets, by Need.Private, a
 // connection that ends with its only stream.
-func (s *Session) MakePrivate() { s.private = !s.Shared() }
+func (s *Link) MakePrivate() { s.private = !s.Shared() }
 
 // Private returns true after MakePrivate.
-func (s *Session) Private() bool { return s.private }
+func (s *Link) Private() bool { return s.private }
 
-// Hold keeps a private session for its client connection until Reclaim or Drop, for at most
-// keep_alive. It closes the session and returns false if the endpoint was removed, if it is
+// Hold keeps a private link for its client connection until Reclaim or Drop, for at most
+// keep_alive. It closes the link and returns false if the endpoint was removed, if it is
 // terminating while others serve, or if its TLS or PROXY header settings changed.
-func (e *Endpoint) Hold(s *Session) bool {
+func (e *Endpoint) Hold(s *Link) bool {
 	e.mu.Lock()
 	if e.removed.Load() || e.draining.Load() || !e.dial.Load().takes(s.own.made) {
 		e.mu.Unlock()
@@ -26,17 +26,18 @@ func (e *Endpoint) Hold(s *Session) bool {
 		return false
 	}
 	if e.held == nil {
-		e.held = make(map[*Session]struct{})
+		e.held = make(map[*Link]struct{})
 	}
 	s.own.idleSince = e.ticks
 	e.held[s] = struct{}{}
+	e.stock()
 	e.mu.Unlock()
 	return true
 }
 
-// Reclaim takes back a session from Hold. It returns false if the session has ended; then
+// Reclaim takes back a link from Hold. It returns false if the link has ended; then
 // the caller must not use it any more.
-func (s *Session) Reclaim() bool {
+func (s *Link) Reclaim() bool {
 	e := s.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -48,23 +49,23 @@ func (s *Session) Reclaim() bool {
 	return true
 }
 
-// Drop closes a session from Hold, if it has not ended.
-func (s *Session) Drop() {
+// Drop closes a link from Hold, if it has not ended.
+func (s *Link) Drop() {
 	if s.Reclaim() {
 		s.Close()
 	}
 }
 
-// HeldCount counts the private sessions that no exchange uses now.
+// HeldCount counts the private links that no exchange uses now.
 func (e *Endpoint) HeldCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.held)
 }
 
-// sweepHeld returns the sessions that were idle for keepAlive seconds. It also checks some
+// sweepHeld returns the links that were idle for keepAlive seconds. It also checks some
 // of the others, and returns those that the endpoint has closed. The caller holds e.mu.
-func (e *Endpoint) sweepHeld(keepAlive uint32) (closing []*Session) {
+func (e *Endpoint) sweepHeld(keepAlive uint32) (closing []*Link) {
 	checked := 0
 	for s := range e.held {
 		late := e.ticks-s.own.idleSince >= keepAlive || s.endsSoon(e.ticks)

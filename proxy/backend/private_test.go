@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestPrivateSessionsAreTheirClients(t *testing.T) {
+func TestPrivateLinksAreTheirClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		cfg := settings("app", "10.0.0.1:80")
@@ -23,19 +23,19 @@ func TestPrivateSessionsAreTheirClients(t *testing.T) {
 				t.Errorf("it is not closed: %v", err)
 			}
 		}
-		one, far1 := session(e)
-		two, far2 := session(e)
-		for _, s := range []*Session{one, two} {
+		one, far1 := link(e)
+		two, far2 := link(e)
+		for _, s := range []*Link{one, two} {
 			s.MakePrivate()
 			if !s.Private() || !e.Hold(s) {
 				t.Fatal("it is not held")
 			}
 		}
 		if e.Idle(Need{}) != nil || e.IdleCount() != 0 || e.HeldCount() != 2 {
-			t.Errorf("held sessions are among the pool's: %d, %d", e.IdleCount(), e.HeldCount())
+			t.Errorf("held links are among the pool's: %d, %d", e.IdleCount(), e.HeldCount())
 		}
 		if !one.Reclaim() || !one.Reused || one.Reclaim() || e.HeldCount() != 1 {
-			t.Error("a session is not given back once")
+			t.Error("a link is not given back once")
 		}
 		two.Drop()
 		two.Drop()
@@ -54,7 +54,7 @@ func TestPrivateSessionsAreTheirClients(t *testing.T) {
 		}
 		closed(far1)
 
-		three, far3 := session(e)
+		three, far3 := link(e)
 		three.MakePrivate()
 		e.Hold(three)
 		changed := cfg
@@ -64,7 +64,7 @@ func TestPrivateSessionsAreTheirClients(t *testing.T) {
 			t.Error("it outlived its settings")
 		}
 		closed(far3)
-		four, far4 := session(e)
+		four, far4 := link(e)
 		e.Hold(four)
 		if err := b.AcquireAt(e); err != nil || e.InFlight() != 1 {
 			t.Errorf("%v, %d in flight", err, e.InFlight())
@@ -75,9 +75,9 @@ func TestPrivateSessionsAreTheirClients(t *testing.T) {
 			t.Error("it outlived its endpoint")
 		}
 		closed(far4)
-		five, far5 := session(e)
+		five, far5 := link(e)
 		if e.Hold(five) {
-			t.Error("an endpoint that is gone holds a session")
+			t.Error("an endpoint that is gone holds a link")
 		}
 		closed(far5)
 		if err := b.AcquireAt(e); err != ErrNoReady || b.InFlight() != 0 {

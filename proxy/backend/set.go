@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/overlay"
 )
 
 // Options are the callbacks and dependencies of a Set. Every field may be left out. A
@@ -29,7 +31,7 @@ type Options struct {
 	StartCheck func(c *Check) (stop func())
 	// Gone gets the tunnels of an endpoint that was removed (see Endpoint.Track), so that it
 	// can drain them.
-	Gone func(e *Endpoint, tunnels []conn.Linked)
+	Gone func(e *Endpoint, tunnels []conn.Cuttable)
 	// Notify gets the events that belong into the log.
 	Notify func(Event)
 	// RefusalsChanged is called when the result of Refusals has changed. It must not block.
@@ -40,6 +42,7 @@ type Options struct {
 
 	stickyKey *stickyKey
 	own       *own
+	refusing  *refusing
 	waiting   *atomic.Int64 // dials that wait for a descriptor
 }
 
@@ -88,8 +91,8 @@ type NodeInfo struct {
 
 // Set contains all backends. It outlives reloads. Close ends it.
 type Set struct {
-	opts     Options
-	backends atomic.Pointer[map[string]*Backend]
+	opts  Options
+	state atomic.Pointer[inEffect] // never nil
 
 	mu     sync.Mutex // one change at a time
 	closed bool
@@ -97,6 +100,24 @@ type Set struct {
 	life   context.Context // ends with Close; look-ups end with it
 	stop   context.CancelFunc
 	done   chan struct{}
+}
+
+// inEffect is the backends of a Set. A Plan replaces it as a whole.
+type inEffect struct {
+	byName *overlay.Map[*Backend]
+	list   []*config.Backend // the settings with which the Plan made them; UpdateEndpoints does not change them
+	where  locality
+}
+
+// all returns the backends in effect, in no order.
+func (s *Set) all() iter.Seq[*Backend] {
+	return func(yield func(*Backend) bool) {
+		for _, b := range s.state.Load().byName.All() {
+			if !yield(b) {
+				return
+			}
+		}
+	}
 }
 
 // NewSet makes an empty set and starts its clock.
@@ -110,10 +131,10 @@ func NewSet(opts Options) *Set {
 	if opts.OnThisHost == nil {
 		opts.OnThisHost = onThisHost
 	}
-	opts.own, opts.waiting, opts.stickyKey = newOwn(opts.OnThisHost), new(atomic.Int64), new(stickyKey)
+	opts.own, opts.refusing, opts.waiting, opts.stickyKey = newOwn(opts.OnThisHost), new(refusing), new(atomic.Int64), new(stickyKey)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Set{opts: opts, life: ctx, stop: stop, done: make(chan struct{})}
-	s.backends.Store(&map[string]*Backend{})
+	s.state.Store(&inEffect{})
 	go s.run(ctx)
 	return s
 }
@@ -128,7 +149,7 @@ func (s *Set) run(ctx context.Context) {
 			return
 		case <-t.C:
 			n := 0
-			for _, b := range *s.backends.Load() {
+			for b := range s.all() {
 				b.tick()
 				if n++; n%256 == 0 {
 					runtime.Gosched() // 10,000 backends take milliseconds; exchanges must not wait that long
@@ -139,7 +160,10 @@ func (s *Set) run(ctx context.Context) {
 }
 
 // Backend returns the backend of this name, or nil.
-func (s *Set) Backend(name string) *Backend { return (*s.backends.Load())[name] }
+func (s *Set) Backend(name string) *Backend {
+	b, _ := s.state.Load().byName.Get(name)
+	return b
+}
 
 // WaitingDials counts the connections to endpoints that wait because the process has no free
 // descriptor.
@@ -159,7 +183,7 @@ func (s *Set) LocalReady(name string) int {
 // endpoints with the same address, keep their state. If Update returns an error, nothing has
 // changed; the error names every invalid backend. Update resolves new names, and waits for
 // them for up to FilePatience.
-func (s *Set) Update(backends []*config.Backend, node NodeInfo) (map[string]*Backend, error) {
+func (s *Set) Update(backends []*config.Backend, node NodeInfo) (*overlay.Map[*Backend], error) {
 	p, err := s.Plan(backends, node, s.Resolve(backends, FilePatience, nil))
 	if err == nil {
 		err = p.Commit()
@@ -175,7 +199,7 @@ func (s *Set) Update(backends []*config.Backend, node NodeInfo) (map[string]*Bac
 //   - Removed endpoints get no new exchanges. Running exchanges end as usual, and weir
 //     drains the tunnels.
 //   - A concurrent Commit of a Plan happens completely before or after it. The caller
-//     ensures that the Plan does not bring older endpoints (see Plan.SetEndpoints).
+//     ensures that the Plan does not bring older endpoints (see Plan.Renew).
 //   - UpdateEndpoints does not wait for new names. If no other endpoint is left, the old
 //     endpoints serve until the names are answered.
 //
@@ -207,7 +231,7 @@ func (s *Set) SetZone(zone string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zone = zone
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		b.relocate(zone)
 	}
 }
@@ -267,8 +291,8 @@ func (s *Set) Close() {
 	s.closed = true
 	s.stop()
 	<-s.done
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		b.remove()
 	}
-	s.backends.Store(&map[string]*Backend{})
+	s.state.Store(&inEffect{})
 }

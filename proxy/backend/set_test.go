@@ -29,9 +29,9 @@ func TestReloadCarriesOverByAddress(t *testing.T) {
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.check("10.0.0.2:80").SetReady(true, "")
 	one, two := endpointOf(t, b, "10.0.0.1:80"), endpointOf(t, b, "10.0.0.2:80")
-	kept, _ := session(one)
+	kept, _ := link(one)
 	one.Keep(kept)
-	lost, other := session(two)
+	lost, other := link(two)
 	two.Keep(lost)
 	one.inFlight.Add(1)
 	tunnel := conn.New(pipeConn{})
@@ -46,20 +46,20 @@ func TestReloadCarriesOverByAddress(t *testing.T) {
 		t.Errorf("in flight %d, idle %v, %d checks begun", one.InFlight(), kept, w.begun)
 	}
 	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the idle session of the removed endpoint reads %v", err)
+		t.Errorf("the idle link of the removed endpoint reads %v", err)
 	}
-	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel}) || len(w.checks) != 2 {
+	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Cuttable{tunnel}) || len(w.checks) != 2 {
 		t.Errorf("removed %t, tunnels %v, %d checks", two.Removed(), w.gone, len(w.checks))
 	}
 	late := conn.New(pipeConn{})
 	two.Track(late)()
-	if !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel, late}) {
+	if !slices.Equal(w.gone["10.0.0.2:80"], []conn.Cuttable{tunnel, late}) {
 		t.Errorf("a tunnel that came after the end was not told of: %v", w.gone)
 	}
-	again, other := session(two)
+	again, other := link(two)
 	two.Keep(again)
 	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("a session that was kept after the end reads %v", err)
+		t.Errorf("a link that was kept after the end reads %v", err)
 	}
 }
 
@@ -377,9 +377,9 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 		cfg.MaxIdle = 3
 		w.update(cfg)
 		e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
-		var list []*Session
+		var list []*Link
 		for range 4 {
-			s, _ := session(e)
+			s, _ := link(e)
 			e.Keep(s)
 			list = append(list, s)
 			time.Sleep(10 * time.Second)
@@ -411,15 +411,15 @@ func TestChangedSettingsEmptyThePool(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.update(settings("app", "10.0.0.1:80"))
 		e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
-		idle, _ := session(e)
+		idle, _ := link(e)
 		e.Keep(idle)
-		busy, _ := session(e)
+		busy, _ := link(e)
 		cfg := settings("app", "10.0.0.1:80")
 		change(&cfg)
 		w.update(cfg)
 		e.Keep(busy)
 		if n := e.IdleCount(); n != 0 {
-			t.Errorf("%d sessions without %s are still in the pool", n, setting)
+			t.Errorf("%d links without %s are still in the pool", n, setting)
 		}
 	}
 }
@@ -432,16 +432,16 @@ func TestChangedHostEmptiesThePool(t *testing.T) {
 		w := newWorld(t, Options{Lookup: dns.lookup})
 		w.update(secure(settings("app", "one.internal:443"), config.BackendTLS{}))
 		e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:443")
-		idle, _ := session(e)
+		idle, _ := link(e)
 		e.Keep(idle)
-		busy, _ := session(e)
+		busy, _ := link(e)
 		w.update(secure(settings("app", "two.internal:443"), config.BackendTLS{}))
 		if e.Removed() {
 			t.Fatal("the endpoint is another one")
 		}
 		e.Keep(busy)
 		if n := e.IdleCount(); n != 0 {
-			t.Errorf("%d sessions with the other host are still in the pool", n)
+			t.Errorf("%d links with the other host are still in the pool", n)
 		}
 	})
 }
@@ -451,7 +451,7 @@ func TestKeepBesideAReload(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.update(settings("app", "10.0.0.1:80"))
 	e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
-	s, _ := session(e)
+	s, _ := link(e)
 	kept := make(chan struct{})
 	e.mu.Lock()
 	go func() { defer close(kept); e.Keep(s) }()
@@ -464,10 +464,10 @@ func TestKeepBesideAReload(t *testing.T) {
 	changed := *e.dial.Load()
 	changed.sendProxy = 2
 	e.dial.Store(&changed)
-	e.mu.Unlock() // as takeIdle does; it found no session
+	e.mu.Unlock() // as takeIdle does; it found no link
 	<-kept
 	if n := e.IdleCount(); n != 0 {
-		t.Errorf("%d sessions without a header are in the pool", n)
+		t.Errorf("%d links without a header are in the pool", n)
 	}
 }
 
@@ -522,7 +522,7 @@ func exchange(t *testing.T, b *Backend) {
 	}
 	s := e.Idle(Need{})
 	if s == nil {
-		s, _ = session(e)
+		s, _ = link(e)
 	}
 	untrack := e.Track(s.own.Conn)
 	if rand.IntN(3) == 0 {
@@ -553,8 +553,8 @@ func TestUnchangedObjectsAreNotTouched(t *testing.T) {
 		if err == nil {
 			err = p.Commit()
 		}
-		if err != nil || len(p.Backends()) != len(backends) {
-			t.Fatalf("%s: there are %d backends, %v", what, len(p.Backends()), err)
+		if err != nil || p.Backends().Len() != len(backends) {
+			t.Fatalf("%s: there are %d backends, %v", what, p.Backends().Len(), err)
 		}
 		if n := len(p.changes); n != want {
 			t.Errorf("%s: %d backends were touched, not %d", what, n, want)
@@ -581,4 +581,68 @@ func TestUnchangedObjectsAreNotTouched(t *testing.T) {
 	f("the node", 50)
 	s.SetZone("z")
 	f("the zone", 0)
+}
+
+// After random changes of objects, the backends are those of the configuration, and those that stay
+// are the same ones. The configurations share the settings that have not changed.
+func TestRandomObjects(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 50 {
+		s := NewSet(Options{InterfaceAddrs: func() []netip.Addr { return nil }})
+		var list []*config.Backend
+		made := map[string]*Backend{}
+		make := func(name string) *config.Backend {
+			b := settings(name, fmt.Sprintf("10.0.0.%d:80", r.IntN(9)))
+			b.MaxIdle = r.IntN(3)
+			return &b
+		}
+		node := NodeInfo{}
+		for range 40 {
+			for range r.IntN(3) {
+				list = slices.Clone(list)
+				name := fmt.Sprint("b", r.IntN(12))
+				at, known := slices.BinarySearchFunc(list, name, func(b *config.Backend, name string) int { return strings.Compare(b.Name, name) })
+				switch {
+				case !known:
+					list = slices.Insert(list, at, make(name))
+				case r.IntN(3) == 0:
+					list = slices.Delete(list, at, at+1)
+				default:
+					list[at] = make(name)
+					if b := s.Backend(name); b != nil && r.IntN(2) == 0 { // the endpoints take effect first
+						if err := s.UpdateEndpoints(name, list[at].Endpoints); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			if r.IntN(10) == 0 {
+				node.Zone = fmt.Sprint("zone", r.IntN(3))
+			}
+			p, err := s.PlanObjects(list, node, nil)
+			if err == nil {
+				err = p.Commit()
+			}
+			if err != nil || p.Backends().Len() != len(list) {
+				t.Fatalf("there are %d backends, not %d: %v", p.Backends().Len(), len(list), err)
+			}
+			now := map[string]*Backend{}
+			for _, cfg := range list {
+				b := s.Backend(cfg.Name)
+				if now[cfg.Name] = b; b == nil || !b.Settings().Equal(cfg) || b.locality.zone != node.Zone || b.removed {
+					t.Fatalf("%s is %+v", cfg.Name, b)
+				}
+				if old := made[cfg.Name]; old != nil && old != b {
+					t.Fatalf("%s is another one", cfg.Name)
+				}
+			}
+			for name, b := range made {
+				if now[name] == nil && !b.removed {
+					t.Fatalf("%s was not removed", name)
+				}
+			}
+			made = now
+		}
+		s.Close()
+	}
 }

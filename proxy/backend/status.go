@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 )
 
 // BackendStatus is the state of a backend for the admin page.
@@ -67,10 +69,10 @@ type Summary struct {
 
 // Summaries returns the Summary of each backend, in no order.
 func (s *Set) Summaries() []Summary {
-	all := *s.backends.Load()
-	list := make([]Summary, 0, len(all))
-	for _, b := range all {
+	var list []Summary
+	for b := range s.all() {
 		list = append(list, b.summary())
+		pause.IfDue()
 	}
 	return list
 }
@@ -99,7 +101,7 @@ func (s *Set) StatusOf(name string) (BackendStatus, bool) {
 // Status returns the state of all backends, sorted by name.
 func (s *Set) Status() []BackendStatus {
 	var list []BackendStatus
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		list = append(list, b.status())
 	}
 	slices.SortFunc(list, func(a, b BackendStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -227,7 +229,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	totals, rest := m.choose(*m.set.backends.Load())
+	totals, rest := m.choose(m.set.all())
 	for b, t := range totals {
 		m.show(ch, b.name, t)
 	}
@@ -267,12 +269,12 @@ type remainder struct {
 
 // choose decides which backends have series of their own, and adds up the others. The caller
 // holds m.mu.
-func (m *Metrics) choose(all map[string]*Backend) (own map[*Backend]*totals, rest map[string]*remainder) {
-	own, rest = make(map[*Backend]*totals, len(all)), make(map[string]*remainder)
+func (m *Metrics) choose(all iter.Seq[*Backend]) (own map[*Backend]*totals, rest map[string]*remainder) {
+	own, rest = make(map[*Backend]*totals), make(map[string]*remainder)
 	count := make(map[string]int) // number with series of their own, by namespace
 	var others []*Backend
 	shown := make(map[*Backend]bool)
-	for _, b := range all {
+	for b := range all {
 		switch namespace := b.Settings().Namespace; {
 		case namespace == "":
 			own[b] = b.totals()

@@ -175,7 +175,7 @@ func (s *Set) SetStickyKey(key string) {
 		return
 	}
 	s.opts.stickyKey.text.Store(&key)
-	for _, b := range *s.backends.Load() {
+	for b := range s.all() {
 		b.restick()
 	}
 }

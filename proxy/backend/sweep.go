@@ -16,8 +16,13 @@ const checksPerTick = 16
 // requests take the newest connection, so the oldest ones would stay half closed.
 func (e *Endpoint) sweep(keepAlive uint32) {
 	e.mu.Lock()
+	if len(e.idle)+len(e.held)+len(e.trunks.list) == 0 {
+		e.unstock()
+		e.mu.Unlock()
+		return
+	}
 	e.ticks++
-	var closing []*Session
+	var closing []*Link
 	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
 	for cut < len(e.idle) && e.ticks-e.idle[cut].own.idleSince >= keepAlive {
 		cut++
@@ -26,7 +31,7 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 	e.idle = slices.Delete(e.idle, 0, cut)
 	checked := 0
 	var seen ends
-	e.idle = slices.DeleteFunc(e.idle, func(s *Session) bool {
+	e.idle = slices.DeleteFunc(e.idle, func(s *Link) bool {
 		if !s.endsSoon(e.ticks) {
 			if checked++; checked > checksPerTick || !s.ended() {
 				return false
@@ -46,9 +51,26 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 	}
 }
 
+// stock notes that the endpoint has connections that sweep must look at. A backend without such
+// endpoints costs nothing each second: a cluster may have thousands. The caller holds e.mu.
+func (e *Endpoint) stock() {
+	if !e.stocked {
+		e.stocked = true
+		e.backend.stocked.Add(1)
+	}
+}
+
+// unstock undoes stock. The caller holds e.mu.
+func (e *Endpoint) unstock() {
+	if e.stocked {
+		e.stocked = false
+		e.backend.stocked.Add(-1)
+	}
+}
+
 // ended reports whether the endpoint has closed an idle connection, or has sent bytes on it
 // without a request. Over TLS such bytes do not count: they may be session tickets.
-func (s *Session) ended() bool {
+func (s *Link) ended() bool {
 	ended := false
 	err := s.own.Control(func(fd uintptr) {
 		var b [1]byte
@@ -64,10 +86,10 @@ func (s *Session) ended() bool {
 	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
 }
 
-// endsSoon reports whether the endpoint will close an idle session within about a second,
+// endsSoon reports whether the endpoint will close an idle link within about a second,
 // according to the Keep-Alive header of its last response. A request at that moment could
-// fail. If the announced time is one second, weir may use the session within the same tick.
-func (s *Session) endsSoon(ticks uint32) bool {
+// fail. If the announced time is one second, weir may use the link within the same tick.
+func (s *Link) endsSoon(ticks uint32) bool {
 	announced := s.own.http1.AnnouncedIdle()
 	return announced > 0 && ticks-s.own.idleSince >= max(1, announced-1) // up to a second longer idle than the ticks count
 }

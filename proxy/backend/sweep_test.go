@@ -11,7 +11,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// idleOf makes an idle session whose endpoint's last response had these headers.
+// idleOf makes an idle link whose endpoint's last response had these headers.
 func idleOf(t *testing.T, e *Endpoint, headers string) {
 	t.Helper()
 	s, err := e.Dial(context.Background(), nil)
@@ -72,15 +72,15 @@ func TestAnnouncedIdleTime(t *testing.T) {
 	idleOf(t, e, "Keep-Alive: timeout=3\r\n")
 	s = e.Idle(Need{})
 	if s == nil || !e.Hold(s) {
-		t.Fatal("a private session is not kept")
+		t.Fatal("a private link is not kept")
 	}
 	e.sweep(60)
 	if e.HeldCount() != 1 {
-		t.Error("a private session ends early")
+		t.Error("a private link ends early")
 	}
 	e.sweep(60)
 	if e.HeldCount() != 0 {
-		t.Error("a private session is used when the endpoint may close it")
+		t.Error("a private link is used when the endpoint may close it")
 	}
 }
 

@@ -32,7 +32,7 @@ func BenchmarkTick(b *testing.B) {
 	s, _ := manyBackends(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, one := range *s.backends.Load() {
+		for one := range s.all() {
 			one.tick()
 		}
 	}

@@ -18,7 +18,7 @@ type trunk struct {
 	made     *dialSettings // the settings that the dial used
 
 	// Guarded by the endpoint's mu.
-	taken     int    // sessions that use it
+	taken     int    // links that use it
 	listed    bool   // it is in the endpoint's list
 	idleSince uint32 // in the endpoint's ticks, while taken is 0
 
@@ -98,11 +98,11 @@ func (e *Endpoint) dismiss(v verdict) {
 
 // share takes room on an HTTP/2 connection, or makes a connection if there is no room. If
 // many exchanges call it at the same time, a few dial, and the others wait for them.
-func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Session, error) {
+func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Link, error) {
 	e.mu.Lock()
 	if t := e.take(); t != nil {
 		e.mu.Unlock()
-		return t.session(), nil
+		return t.link(), nil
 	}
 	w := &turn{ready: make(chan verdict, 1)}
 	e.trunks.waiting = append(e.trunks.waiting, w)
@@ -114,7 +114,7 @@ func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Sess
 	case v.err != nil:
 		return nil, v.err
 	case v.trunk != nil:
-		return v.trunk.session(), nil
+		return v.trunk.link(), nil
 	}
 	return e.dialShared(ctx, d, need, v.dial)
 }
@@ -139,7 +139,7 @@ func (e *Endpoint) await(ctx context.Context, d *dialSettings, w *turn) verdict 
 
 // dialShared makes a connection, and gives its room to the waiting exchanges. counted: the
 // dial is part of trunks.dialing, so other exchanges wait for it.
-func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Session, error) {
+func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Link, error) {
 	if deadline, ok := ctx.Deadline(); ok && counted { // the end of this exchange must not cancel the dial, because others wait for it
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
@@ -176,13 +176,14 @@ func (e *Endpoint) list(t *trunk) {
 	if e.dial.Load().takes(t.made) && !e.removed.Load() && !t.Over() {
 		t.listed = true
 		e.trunks.list = append(e.trunks.list, t)
+		e.stock()
 		e.trunks.room = t.Limit()
 	}
 }
 
 // dialHTTP makes a connection for the HTTP version that both sides agree on. It does not add
 // an HTTP/2 connection to the shared connections; dialShared does.
-func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing, need Need) (*Session, error) {
+func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing, need Need) (*Link, error) {
 	s, err := e.dialAs(ctx, d, out, d.config(need), nil)
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 	if err := t.Start(ctx); err != nil {
 		return nil, e.dialError("starting HTTP/2 with", d, err)
 	}
-	return t.session(), nil
+	return t.link(), nil
 }
 
 // changed updates the list and serves the waiting exchanges. http2.Trunk calls it when the
@@ -298,7 +299,7 @@ func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	}
 }
 
-// Need contains the requirements of an exchange for its session.
+// Need contains the requirements of an exchange for its link.
 type Need struct {
 	// Upgrade: the request asks for another protocol. weir uses HTTP/1.1 if the endpoint
 	// supports it, else an extended CONNECT of HTTP/2.
@@ -313,11 +314,11 @@ type Need struct {
 	Memory *memory.Process
 }
 
-// Connect returns a new session for an exchange, after Idle has returned nil: a connection of
+// Connect returns a new link for an exchange, after Idle has returned nil: a connection of
 // its own, or a stream of a shared connection. patience limits it, or, if it is 0,
 // timeouts.connect, as for Dial. If ctx is canceled, Connect returns early, unless others also
 // wait for the connection.
-func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need, patience time.Duration) (*Session, error) {
+func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need, patience time.Duration) (*Link, error) {
 	d := e.dial.Load().within(patience)
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()

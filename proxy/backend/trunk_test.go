@@ -72,8 +72,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// connect gets a session to the endpoint as an exchange does.
-func connect(t *testing.T, e *Endpoint) *Session {
+// connect gets a link to the endpoint as an exchange does.
+func connect(t *testing.T, e *Endpoint) *Link {
 	t.Helper()
 	if s := e.Idle(Need{}); s != nil {
 		return s
@@ -86,7 +86,7 @@ func connect(t *testing.T, e *Endpoint) *Session {
 }
 
 // begin sends a request. It returns a function that reads the response to its end.
-func begin(t *testing.T, s *Session, path string) (finish func()) {
+func begin(t *testing.T, s *Link, path string) (finish func()) {
 	t.Helper()
 	var req message.Request
 	req.Reset()
@@ -126,16 +126,16 @@ func TestBurstSharesConnections(t *testing.T) {
 	w.update(h2c(server.address))
 	e := acquire(t, w.set.Backend("app"))
 	var all sync.WaitGroup
-	sessions := make(chan *Session, 300)
+	links := make(chan *Link, 300)
 	for range 300 {
-		all.Go(func() { sessions <- connect(t, e) })
+		all.Go(func() { links <- connect(t, e) })
 	}
 	all.Wait()
-	close(sessions)
+	close(links)
 	if n := e.SharedCount(); n < 2 || n > 4 { // an endpoint of net/http accepts 250 streams, weir uses 128
 		t.Errorf("%d connections", n)
 	}
-	for s := range sessions {
+	for s := range links {
 		finish := begin(t, s, "/")
 		all.Go(func() { finish(); e.Keep(s) })
 	}
@@ -315,14 +315,14 @@ func TestLostTrunkCountsOnce(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.update(h2c(server.address, "127.0.0.1:1"))
 	e := endpointOf(t, w.set.Backend("app"), server.address)
-	var sessions []*Session
+	var links []*Link
 	for range 10 {
 		s := connect(t, e)
 		begin(t, s, "/hold")
-		sessions = append(sessions, s)
+		links = append(links, s)
 	}
 	server.CloseClientConnections()
-	for _, s := range sessions {
+	for _, s := range links {
 		var res message.Response
 		s.SetReadDeadline(time.Now().Add(20 * time.Second))
 		err := s.HTTP.ReadHead(nil, &res)
@@ -389,5 +389,5 @@ func TestRoomIsHandedOn(t *testing.T) {
 	if n := opened.Load(); n > 50 {
 		t.Errorf("%d connections for 50 at a time", n)
 	}
-	var _ conn.Linked = (*http2.Call)(nil)
+	var _ conn.Cuttable = (*http2.Call)(nil)
 }

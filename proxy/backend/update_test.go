@@ -24,9 +24,9 @@ func TestUpdateEndpointsCarriesOverByAddress(t *testing.T) {
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.check("10.0.0.2:80").SetReady(true, "")
 	one, two := endpointOf(t, b, "10.0.0.1:80"), endpointOf(t, b, "10.0.0.2:80")
-	kept, _ := session(one)
+	kept, _ := link(one)
 	one.Keep(kept)
-	lost, far := session(two)
+	lost, far := link(two)
 	two.Keep(lost)
 	running, err := b.Acquire(netip.Addr{}, []*Endpoint{one}, noDeadline)
 	if err != nil || running != two {
@@ -48,13 +48,13 @@ func TestUpdateEndpointsCarriesOverByAddress(t *testing.T) {
 	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the idle connection of the endpoint that is gone reads %v", err)
 	}
-	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel}) || len(w.checks) != 2 {
+	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Cuttable{tunnel}) || len(w.checks) != 2 {
 		t.Errorf("removed %t, tunnels %v, %d checks", two.Removed(), w.gone, len(w.checks))
 	}
 	if b.InFlight() != 1 || two.InFlight() != 1 { // running exchanges end as usual
 		t.Errorf("%d in flight", b.InFlight())
 	}
-	busy, _ := session(two)
+	busy, _ := link(two)
 	running.Keep(busy)
 	running.Release()
 	if b.InFlight() != 0 || two.IdleCount() != 0 {
@@ -87,7 +87,7 @@ func TestUpdateEndpointsOverTLS(t *testing.T) {
 	w.update(cfg)
 	b := w.set.Backend("app")
 	one := endpointOf(t, b, "10.0.0.1:443")
-	idle, _ := session(one)
+	idle, _ := link(one)
 	one.Keep(idle)
 	change := func(addresses ...string) {
 		t.Helper()
@@ -165,7 +165,7 @@ func TestEndpointsComeAndGoBesideReloads(t *testing.T) {
 					if s := e.Idle(Need{}); s != nil {
 						s.Close()
 					}
-					s, _ := session(e)
+					s, _ := link(e)
 					e.Keep(s)
 					e.Failed(errors.New("reset"))
 					tried = append(tried, e)

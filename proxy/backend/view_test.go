@@ -248,9 +248,9 @@ func TestTerminatingEndpointsKeepNoConnections(t *testing.T) {
 	w := newWorld(t, Options{})
 	b := w.updateHere(placed(config.RoundRobin, "10.0.0.1:1", "10.0.0.2:1"))
 	e := endpointOf(t, b, "10.0.0.1:1")
-	idle, other := session(e)
+	idle, other := link(e)
 	e.Keep(idle)
-	busy, _ := session(e)
+	busy, _ := link(e)
 	change := func(places ...string) {
 		t.Helper()
 		if err := w.set.UpdateEndpoints("app", endpointsAt(places...)); err != nil {
@@ -265,7 +265,7 @@ func TestTerminatingEndpointsKeepNoConnections(t *testing.T) {
 		t.Error("a connection was kept")
 	}
 	change("10.0.0.1:1+")
-	again, _ := session(e)
+	again, _ := link(e)
 	if e.Keep(again); e.IdleCount() != 1 {
 		t.Error("the only endpoint's connection was not kept")
 	}
@@ -277,11 +277,10 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	nowhere.Zone = ""
 	update := func(node NodeInfo) *Backend {
 		t.Helper()
-		all, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node)
-		if err != nil {
+		if _, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node); err != nil {
 			t.Fatal(err)
 		}
-		return all["app"]
+		return w.set.Backend("app")
 	}
 	b := update(nowhere)
 	wantPicked(t, b, nil, "10.0.0.2:1", "10.0.0.3:1")

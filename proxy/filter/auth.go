@@ -42,10 +42,12 @@ type Identity struct {
 
 // givesCookies reports whether the client gets cookies with a response of this status.
 func (id *Identity) givesCookies(status int) bool {
-	switch {
-	case !id.OnlyGood:
-		return true
-	case status == 206 || status >= 200 && status <= 204 && status != 202 && status != 203:
+	return !id.OnlyGood || isGoodStatus(status)
+}
+
+// isGoodStatus reports whether add_header of nginx adds headers to a response of this status.
+func isGoodStatus(status int) bool {
+	if status == 206 || status >= 200 && status <= 204 && status != 202 && status != 203 {
 		return true
 	}
 	return status >= 301 && status <= 304 || status == 307 || status == 308

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"hash"
 	"net/http"
@@ -97,53 +98,61 @@ func (b *basic) authenticate(x Exchange) *Identity {
 	req := x.Request()
 	given, found := credentials(req, "basic", mostCredentials)
 	if !found {
-		b.challengeClient(x, "auth_required")
+		b.challengeClient(x, "auth_required", errNoCredentials)
 		return nil
 	}
 	sum := b.known.digest(given)
 	if id := b.known.get(sum); id != nil {
 		return id
 	}
-	id, busy, gone := b.check(x, sum, given)
+	id, busy, err := b.check(x, sum, given)
 	switch {
 	case busy:
-		answerBusy(x, gone)
+		answerBusy(x, err)
 	case id == nil:
-		b.challengeClient(x, "auth_failed")
+		b.challengeClient(x, "auth_failed", err)
 	}
 	return id
 }
 
+// Why a request is refused, for the access log.
+var (
+	errNoCredentials = errors.New("the request has no credentials for this route, or more than one Authorization header")
+	errNoPair        = errors.New("the Authorization header has no user and password in Base64")
+	errWrongPair     = errors.New("the user or the password is wrong")
+)
+
 // challengeClient answers 401 and asks for credentials.
-func (b *basic) challengeClient(x Exchange, reason string) {
+func (b *basic) challengeClient(x Exchange, reason string, why error) {
+	x.SetCause(why)
 	res := x.Begin(http.StatusUnauthorized, reason)
 	res.AddField("WWW-Authenticate", b.challenge)
 	x.Send("this needs a user and a password\n")
 }
 
 // check compares a password with its hash. It does not compute a hash for malformed credentials.
-func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Identity, busy bool, gone error) {
+func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Identity, busy bool, err error) {
 	pair, err := base64.StdEncoding.Strict().AppendDecode(nil, credentials)
 	if err != nil {
-		return nil, false, nil
+		return nil, false, errNoPair
 	}
 	user, password, found := bytes.Cut(pair, []byte(":"))
 	if !found || len(user) == 0 || bytes.ContainsFunc(pair, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return nil, false, nil
+		return nil, false, errNoPair
 	}
-	return b.checks.do(x, sum, func() *Identity {
+	return b.checks.do(x, sum, func() (*Identity, error) {
 		if id := b.known.get(sum); id != nil { // another request was first
-			return id
+			return id, nil
 		}
 		if !b.users.Check(user, password) {
-			return nil
+			return nil, errWrongPair
 		}
 		id := &Identity{User: string(user)}
 		if b.settings.Object == "" {
 			id.Fields = []IdentityField{{config.BasicUserHeader, id.User}}
 		}
 		b.known.add(sum, id, time.Time{})
-		return id
+		return id, nil
 	})
 }
 

@@ -49,6 +49,9 @@ func TestBasic(t *testing.T) {
 				got = id.User + " " + id.Fields[0].Name + "=" + id.Fields[0].Value
 			} else {
 				got = strings.Join(strings.Fields(x.answer)[:2], " ")
+				if x.cause == nil {
+					t.Errorf("%q: the access log does not say why", values)
+				}
 				if h := string(x.res.Get(message.WWWAuthenticate)); h != `Basic realm="Staff", charset="UTF-8"` {
 					t.Errorf("%q: the challenge is %q", values, h)
 				}

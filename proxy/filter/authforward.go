@@ -26,7 +26,7 @@ type forward struct {
 // mostDenial limits the body of a response that goes to the client, in bytes.
 const mostDenial = 64 << 10
 
-var refuseUndecided = &message.Refusal{Status: 503, Reason: "auth_unavailable", Detail: "the server that decides about this request did not answer"}
+var refuseUndecided = &message.Refusal{Status: 503, Reason: "auth_unavailable", Detail: "the server that decides about this request failed or did not answer"}
 
 func newForward(c *config.Auth, server Decider) (authenticator, error) {
 	_, target, err := config.BackendOfURL("", c.Forward.URL)
@@ -103,6 +103,7 @@ func (f *forward) identity(res *message.Response) *Identity {
 
 // deny answers with the response of the server.
 func deny(x Exchange, from *message.Response, body []byte) {
+	x.SetCause(fmt.Errorf("the server that decides answered %d", from.Status))
 	res := x.Begin(from.Status, "auth_denied")
 	for i := range res.Fields {
 		res.Fields[i].Dropped = true

@@ -73,26 +73,27 @@ func (b *bearer) with(c *config.Auth) authenticator {
 func (b *bearer) authenticate(x Exchange) *Identity {
 	token, given := credentials(x.Request(), "bearer", jwt.MaxToken)
 	if !given {
-		b.challengeClient(x, "auth_required", "")
+		b.challengeClient(x, "auth_required", "", errNoCredentials)
 		return nil
 	}
 	sum := b.known.digest(token)
 	if id := b.known.get(sum); id != nil {
 		return id
 	}
-	id, busy, gone := b.check(x, sum, token)
+	id, busy, err := b.check(x, sum, token)
 	switch {
 	case busy:
-		answerBusy(x, gone)
+		answerBusy(x, err)
 	case id == nil:
-		b.challengeClient(x, "auth_failed", `, error="invalid_token"`)
+		b.challengeClient(x, "auth_failed", `, error="invalid_token"`, err)
 	}
 	return id
 }
 
-// challengeClient answers 401. It does not say what is wrong with a token, because that would help
-// to forge one.
-func (b *bearer) challengeClient(x Exchange, reason, more string) {
+// challengeClient answers 401. Only the access log says what is wrong with a token, because that would
+// help to forge one.
+func (b *bearer) challengeClient(x Exchange, reason, more string, why error) {
+	x.SetCause(why)
 	res := x.Begin(http.StatusUnauthorized, reason)
 	res.AddField("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s"%s`, b.realm, more))
 	x.Send("this needs a valid token\n")
@@ -100,21 +101,22 @@ func (b *bearer) challengeClient(x Exchange, reason, more string) {
 
 // check verifies a token when it is its client's turn. A token that no key can have signed needs no
 // turn.
-func (b *bearer) check(x Exchange, sum credentialSum, token []byte) (id *Identity, busy bool, gone error) {
+func (b *bearer) check(x Exchange, sum credentialSum, token []byte) (id *Identity, busy bool, err error) {
 	read, err := b.keys.Read(string(token))
 	if err != nil {
 		b.noteMissing(err)
-		return nil, false, nil
+		return nil, false, err
 	}
-	return b.checks.do(x, sum, func() *Identity {
+	return b.checks.do(x, sum, func() (*Identity, error) {
 		if id := b.known.get(sum); id != nil { // another request was first
-			return id
+			return id, nil
 		}
-		id, until := b.verify(read)
-		if id != nil {
-			b.known.add(sum, id, until)
+		id, until, err := b.verify(read)
+		if err != nil {
+			return nil, err
 		}
-		return id
+		b.known.add(sum, id, until)
+		return id, nil
 	})
 }
 
@@ -125,27 +127,27 @@ func (b *bearer) noteMissing(err error) {
 	}
 }
 
-// verify returns nil for a token that is not valid, or whose claims cannot be told to an endpoint.
-func (b *bearer) verify(token *jwt.Token) (id *Identity, until time.Time) {
+// verify returns an error for a token that is not valid, or whose claims cannot be told to an endpoint.
+func (b *bearer) verify(token *jwt.Token) (id *Identity, until time.Time, err error) {
 	claims, err := token.Verify(jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
 	if err != nil {
 		b.noteMissing(err)
-		return nil, until
+		return nil, until, err
 	}
 	id = new(Identity)
 	if id.User, _, err = claims.Value("sub"); err != nil {
-		return nil, until
+		return nil, until, err
 	}
 	for _, h := range b.settings.Headers {
 		value, has, err := claims.Value(h.Claim)
 		if err != nil {
-			return nil, until
+			return nil, until, err
 		}
 		if has {
 			id.Fields = append(id.Fields, IdentityField{h.Header, value})
 		}
 	}
-	return id, claims.Until
+	return id, claims.Until, nil
 }
 
 // credentials returns the credentials of a request for a scheme of authentication. Requests with

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +123,50 @@ func TestSubjectOfToken(t *testing.T) {
 			t.Errorf("%s: %s, want %s", sub, got, want)
 		}
 	}
+}
+
+// The access log says why a token is refused, and the response does not.
+func TestCausesOfRefusedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, stranger := newIssuer(t), newIssuer(t)
+		b, err := newBearer(tokenEntry("shop"), i.keysNamed(t, "a"), newTokenChecks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := newBearer(tokenEntry("other"), i.keysNamed(t, "a"), newTokenChecks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := func(b *bearer, want string, values ...string) {
+			t.Helper()
+			x := withAuthorization(values...)
+			if id := b.authenticate(x); id != nil || x.cause == nil || !strings.Contains(x.cause.Error(), want) {
+				t.Errorf("%v, %v, want %q", id, x.cause, want)
+			}
+			if !strings.HasSuffix(x.answer, "this needs a valid token") {
+				t.Errorf("the response is %q", x.answer)
+			}
+		}
+		good := "Bearer " + i.tokenOf(t, "a", "")
+		f(b, "no credentials")
+		f(b, "more than one Authorization", good, good)
+		f(b, "header of the token is malformed", "Bearer x")
+		f(b, "a key that the set does not have", "Bearer "+stranger.tokenOf(t, "b", ""))
+		f(b, "no key has signed the token", "Bearer "+stranger.tokenOf(t, "a", ""))
+		f(b, "the claim email cannot be", "Bearer "+i.tokenOf(t, "a", `,"email":"a\nb"`))
+		f(other, `another audience: its aud is ["shop"]`, good)
+		time.Sleep(2 * time.Minute)
+		f(b, "has expired: its exp is 2000-01-01T00:01:00Z", good)
+
+		b.checks.running = b.checks.most // requests with one token share its check, and its cause
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { f(b, "has expired", good) })
+		}
+		synctest.Wait()
+		b.checks.leave()
+		wg.Wait()
+	})
 }
 
 // A token is verified once, until it expires, or until the keys or the settings change.

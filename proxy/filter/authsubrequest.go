@@ -125,6 +125,7 @@ func (a *subrequest) act(x Exchange, d *decision) *Identity {
 		}
 		x.Send("sign in first\n")
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
+		x.SetCause(fmt.Errorf("the server that decides answered %d", d.status))
 		res := x.Begin(d.status, "auth_denied")
 		if d.status == http.StatusUnauthorized {
 			for _, value := range d.challenges {

@@ -202,6 +202,23 @@ func TestSubrequestCache(t *testing.T) {
 	})
 }
 
+// A decision for one host does not count for another one of the route.
+func TestSubrequestCacheKnowsHosts(t *testing.T) {
+	entry := subrequestEntry()
+	entry.Subrequest.CacheBy = "{header.authorization}"
+	entry.Subrequest.Cache = []config.CacheTime{{For: time.Minute}}
+	chain, asked := withServer(t, entry), 0
+	for _, host := range []string{"a.example.org", "b.example.org", "a.example.org"} {
+		x := newBrowser("Authorization: a")
+		x.host = host
+		x.answering(200, "X-User: ada", &asked)
+		chain.Answer(x)
+	}
+	if asked != 2 {
+		t.Errorf("the server got %d requests for two hosts", asked)
+	}
+}
+
 // The memory of decisions is bounded. A key is made of all its texts.
 func TestDecisionsAreBounded(t *testing.T) {
 	d := newDecisions(10_000)

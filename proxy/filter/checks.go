@@ -51,6 +51,7 @@ type turn chan struct{}
 type check struct {
 	done chan struct{} // closed when the rest is known
 	id   *Identity
+	why  error // why the credentials are not valid; nil if id is not nil, or busy is true
 	busy bool
 	left bool // the client that waited for the turn has gone; busy is true
 }
@@ -73,10 +74,11 @@ func (c *checks) setPrefixes(p conn.Prefixes) {
 	c.prefixes = p
 }
 
-// do runs verify when it is the client's turn, and returns its result. Concurrent calls with the
-// same sum share one result. busy means that verify did not run, because too many wait or the
-// turn did not come in time. gone is not nil if the client has gone meanwhile.
-func (c *checks) do(x waiter, sum credentialSum, verify func() *Identity) (id *Identity, busy bool, gone error) {
+// do runs verify when it is the client's turn, and returns its result: the identity, or why the
+// credentials are not valid. Concurrent calls with the same sum share one result. busy means that verify
+// did not run, because too many wait or the turn did not come in time; err is then nil, unless the client
+// has gone meanwhile.
+func (c *checks) do(x waiter, sum credentialSum, verify func() (*Identity, error)) (id *Identity, busy bool, err error) {
 	for {
 		c.mu.Lock()
 		first := c.same[sum]
@@ -89,13 +91,13 @@ func (c *checks) do(x waiter, sum credentialSum, verify func() *Identity) (id *I
 			return nil, true, gone
 		}
 		if !first.left {
-			return first.id, first.busy, nil
+			return first.id, first.busy, first.why
 		}
 	}
 }
 
 // lead runs verify for all requests with the same sum. The caller holds mu; lead releases it.
-func (c *checks) lead(x waiter, sum credentialSum, verify func() *Identity) (id *Identity, busy bool, gone error) {
+func (c *checks) lead(x waiter, sum credentialSum, verify func() (*Identity, error)) (id *Identity, busy bool, err error) {
 	one := &check{done: make(chan struct{}), busy: true}
 	c.same[sum] = one
 	turn, accepted := c.enter(conn.NetworkOf(x.Client().Addr(), c.prefixes))
@@ -121,9 +123,9 @@ func (c *checks) lead(x waiter, sum credentialSum, verify func() *Identity) (id 
 		}
 	}
 	defer c.leave()
-	one.id = verify()
+	one.id, one.why = verify()
 	one.busy = false
-	return one.id, false, nil
+	return one.id, false, one.why
 }
 
 // enter takes a place: to run at once (turn is nil), or in the queue of the network. The caller

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -17,9 +18,9 @@ func slow(c *checks, client, credentials byte, then func(busy bool)) {
 }
 
 func slowFor(x *exchange, c *checks, sum credentialSum) (id *Identity, busy bool, gone error) {
-	return c.do(x, sum, func() *Identity {
+	return c.do(x, sum, func() (*Identity, error) {
 		time.Sleep(time.Second)
-		return new(Identity)
+		return new(Identity), nil
 	})
 }
 
@@ -116,6 +117,30 @@ func TestEqualChecksAreOne(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// leaver is a client that goes at the moment of its turn.
+type leaver struct{ turn func() }
+
+func (leaver) Client() netip.AddrPort { return clientAddress(2) }
+func (l leaver) Wait(<-chan struct{}, time.Duration) (bool, error) {
+	l.turn()
+	return false, errors.New("gone")
+}
+
+// A turn that comes when its client goes is given to the next one, without a check.
+func TestTurnsOfGoneClientsAreGivenBack(t *testing.T) {
+	c := newSlowChecks()
+	if turn, accepted := c.enter(conn.NetworkOf(clientAddress(1).Addr(), c.prefixes)); turn != nil || !accepted {
+		t.Fatal("the first check does not run at once")
+	}
+	id, busy, gone := c.do(leaver{c.leave}, credentialSum{1}, func() *Identity {
+		t.Error("the check runs for a client that has gone")
+		return new(Identity)
+	})
+	if id != nil || !busy || gone == nil || c.running != 0 || c.waiting != 0 || len(c.same) != 0 {
+		t.Errorf("%v, busy %t, %v; left behind: %+v", id, busy, gone, c)
+	}
 }
 
 // A client that goes gives up its place. Another one that waits for the same check then does it.

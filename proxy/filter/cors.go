@@ -28,6 +28,8 @@ type cors struct {
 
 	methods, headers, expose, maxAge string // values of headers; empty: the header is left out
 	credentials                      bool
+	echo                             bool // answer "*" with what the request names
+	preflightExposes                 bool
 }
 
 // wildOrigin is an origin with a wildcard.
@@ -39,7 +41,7 @@ type wildOrigin struct {
 
 func newCORS(c *config.CORS) *cors {
 	f := &cors{origins: map[string]bool{}, methods: strings.Join(c.Methods, ", "), headers: strings.Join(c.Headers, ", "),
-		expose: strings.Join(c.Expose, ", "), credentials: c.Credentials}
+		expose: strings.Join(c.Expose, ", "), credentials: c.Credentials, echo: c.Echo && c.Credentials, preflightExposes: c.Echo}
 	if c.MaxAge > 0 {
 		f.maxAge = strconv.FormatInt(int64(c.MaxAge/time.Second), 10)
 	}
@@ -133,27 +135,39 @@ func (f *cors) EditResponse(x Exchange, res *message.Response) {
 			res.Fields[i].Dropped = true
 		}
 	}
-	if !f.every {
+	if !f.every || f.echo {
 		addVary(res, "Origin", "origin")
 	}
 	origin := originOf(x.Request())
 	if !f.allows(origin) {
 		return
 	}
-	if f.every {
+	if f.every && !f.echo {
 		origin = everyOrigin
 	}
 	res.AddSpans(res.StoreString("Access-Control-Allow-Origin"), res.Store(origin))
 	if f.credentials {
 		res.AddField("Access-Control-Allow-Credentials", "true")
 	}
-	if len(Preflight(x.Request())) == 0 {
+	preflight := len(Preflight(x.Request())) > 0
+	if !preflight || f.preflightExposes {
 		addUnlessEmpty(res, "Access-Control-Expose-Headers", f.expose)
+	}
+	if !preflight {
 		return
 	}
-	addUnlessEmpty(res, "Access-Control-Allow-Methods", f.methods)
-	addUnlessEmpty(res, "Access-Control-Allow-Headers", f.headers)
+	addUnlessEmpty(res, "Access-Control-Allow-Methods", f.echoed(f.methods, x.Request(), "access-control-request-method"))
+	addUnlessEmpty(res, "Access-Control-Allow-Headers", f.echoed(f.headers, x.Request(), "access-control-request-headers"))
 	addUnlessEmpty(res, "Access-Control-Max-Age", f.maxAge)
+}
+
+// echoed returns the value of a header of an answer to a preflight: all, or what the request asks
+// for in a header if all is a star that browsers would read literally.
+func (f *cors) echoed(all string, req *message.Request, header string) string {
+	if f.echo && all == "*" {
+		return string(req.GetName(header))
+	}
+	return all
 }
 
 var everyOrigin = []byte{'*'}

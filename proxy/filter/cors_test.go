@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,41 @@ func TestCORS(t *testing.T) {
 	f(every, "GET; Origin: null", "", allowed("*"))
 	f(every, "GET", "")
 	f(every, "OPTIONS; Origin: https://a.test"+ask, "204 cors_preflight", allowed("*"), "Access-Control-Allow-Methods: *", "Access-Control-Allow-Headers: *")
+}
+
+// As the Gateway API demands, a star with credentials stands for what the request names, because
+// browsers read a literal star in such responses as a name.
+func TestCORSEchoes(t *testing.T) {
+	f := func(c config.CORS, headers map[string]string, want string) {
+		t.Helper()
+		c.Echo = true
+		x := newExchange(cmp.Or(headers[":method"], "GET"), "/")
+		for name, value := range headers {
+			if name[0] != ':' {
+				x.req.AddField(name, value)
+			}
+		}
+		Compile(&config.Route{CORS: &c}, nil).EditResponse(x, &x.res)
+		var got []string
+		for i := range x.res.Fields {
+			if !x.res.Fields[i].Dropped {
+				got = append(got, string(x.res.Name(i))+": "+string(x.res.Value(i)))
+			}
+		}
+		slices.Sort(got)
+		if all := strings.Join(got, "; "); all != want {
+			t.Errorf("%v gets %q, not %q", headers, all, want)
+		}
+	}
+	stars := config.CORS{Origins: []string{"*"}, Methods: []string{"*"}, Headers: []string{"*"}, Expose: []string{"X-A"}}
+	preflight := map[string]string{":method": "OPTIONS", "Origin": "https://a.test", "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x-b, x-c"}
+	f(stars, preflight, "Access-Control-Allow-Headers: *; Access-Control-Allow-Methods: *; Access-Control-Allow-Origin: *; Access-Control-Expose-Headers: X-A")
+	stars.Credentials = true
+	f(stars, preflight, "Access-Control-Allow-Credentials: true; Access-Control-Allow-Headers: x-b, x-c; Access-Control-Allow-Methods: PUT; Access-Control-Allow-Origin: https://a.test; Access-Control-Expose-Headers: X-A; Vary: Origin")
+	f(stars, map[string]string{"Origin": "https://a.test"}, "Access-Control-Allow-Credentials: true; Access-Control-Allow-Origin: https://a.test; Access-Control-Expose-Headers: X-A; Vary: Origin")
+	f(stars, nil, "Vary: Origin")
+	stars.Methods, stars.Headers = []string{"GET"}, nil
+	f(stars, preflight, "Access-Control-Allow-Credentials: true; Access-Control-Allow-Methods: GET; Access-Control-Allow-Origin: https://a.test; Access-Control-Expose-Headers: X-A; Vary: Origin")
 }
 
 func TestCORSAfterOtherFilters(t *testing.T) {

@@ -53,6 +53,8 @@ type Exchange interface {
 	Begin(status int, reason string) *message.Response
 	// Send sends the response that Begin began.
 	Send(body string)
+	// SetCause sets why the request is refused, for the access log only: clients must not learn it.
+	SetCause(err error)
 	// Close makes this exchange the last one of an HTTP/1.1 connection. Call it before the
 	// response begins.
 	Close()
@@ -146,10 +148,17 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
+	s := newScript(r.Script)
+	if s != nil && len(s.host) > 0 {
+		c.add(&scriptSteps{s, s.host})
+	}
 	if r.CORS != nil && r.CORS.AsNginx {
 		c.add(newNginxCORS(r.CORS))
 	} else if r.CORS != nil {
 		c.add(preflights{})
+	}
+	if s != nil && len(s.location) > 0 {
+		c.add(&scriptSteps{s, s.location})
 	}
 	switch {
 	case r.Redirect == nil:
@@ -188,6 +197,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
 	}
+	if s != nil {
+		c.add(&scriptHeaders{s})
+	}
 	if r.CORS != nil && !r.CORS.AsNginx {
 		c.add(newCORS(r.CORS))
 	}
@@ -198,6 +210,21 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		return nil
 	}
 	return &c
+}
+
+// ForBackend returns the filters of c, which may be nil, and the changes of requests for one of
+// several backends.
+func (c *Chain) ForBackend(edits *config.HeaderEdits) *Chain {
+	if edits == nil {
+		return c
+	}
+	var all Chain
+	if c != nil {
+		all = *c
+	}
+	all.requests, all.trailers, all.names = slices.Clip(all.requests), slices.Clip(all.trailers), slices.Clip(all.names)
+	all.add(newRequestEdits(edits))
+	return &all
 }
 
 // add adds a filter to the end of each list that it belongs to.
@@ -247,16 +274,21 @@ func (c *Chain) Answer(x Exchange) bool {
 	return false
 }
 
-// Move lets only the filters work that change the URL of the request, or redirect it. It returns true if
-// one of them has answered the request.
-func (c *Chain) Move(x Exchange) bool {
+// Play lets only the filters work that need no more than the head of the request and the address of the
+// client: those that change the URL, redirect, answer preflights, or refuse the client. If the client is
+// unknown, none refuses it. It returns true if one of them has answered the request.
+func (c *Chain) Play(x Exchange) bool {
 	if c == nil {
 		return false
 	}
 	for i := range c.answerers {
 		switch f := c.answerers[i].Answerer.(type) {
-		case *rewrite, *move, *redirect:
+		case preflights, *nginxCORS, *rewrite, *move, *redirect:
 			if f.Answer(x) {
+				return true
+			}
+		case *clients:
+			if x.Client().Addr().IsValid() && f.Answer(x) {
 				return true
 			}
 		}

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,9 +20,11 @@ import (
 type exchange struct {
 	req                     message.Request
 	res                     message.Response
+	host                    string // empty: that of newExchange
 	client                  netip.AddrPort
 	trusts                  Trust
 	terminated, secure, end bool
+	cause                   error
 	identified              bool
 	length                  int64
 	answer                  string
@@ -43,7 +46,7 @@ func newExchange(method, path string) *exchange {
 }
 
 func (x *exchange) Request() *message.Request { return &x.req }
-func (x *exchange) Host() string              { return "app.example.org" }
+func (x *exchange) Host() string              { return cmp.Or(x.host, "app.example.org") }
 func (x *exchange) KnownLength() int64        { return x.length }
 func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
 func (x *exchange) Client() netip.AddrPort    { return x.client }
@@ -63,6 +66,7 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 	return &x.res
 }
 func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) SetCause(err error)       { x.cause = err }
 func (x *exchange) Close()                   { x.end = true }
 func (x *exchange) SetUser(name string)      { x.user = name }
 func (x *exchange) Ask(q *Question) error    { return x.server(q) }

@@ -39,6 +39,9 @@ var slash = []byte{'/'}
 // be valid in a request. It leaves "*" as it is, which is not a path.
 func (w *rewrite) Answer(x Exchange) bool {
 	req := x.Request()
+	if run := x.State().run; run != nil && run.ended {
+		return false // nginx does not get to rewrite-target after break
+	}
 	if w.prefix == nil && len(w.path.parts) == 0 || req.Bytes(req.Path)[0] != '/' {
 		return false
 	}

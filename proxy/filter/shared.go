@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type Shared struct {
 	decisions   *decisions            // of servers; nil: there was no entry that has them
 	rates       map[string]*rateLimit
 	slots       map[string]*slots       // by the name of the route
+	routes      []*config.Route         // from which they were made
 	objectRates *ratelimit.Table        // of the limits of objects; nil: there were none
 	sources     map[*keySource]struct{} // that run
 	running     sync.WaitGroup          // the goroutines of sources
@@ -44,6 +46,7 @@ type SharedPlan struct {
 	rates       map[string]*rateLimit
 	settings    map[*rateLimit]*rateSettings // set by Commit
 	slots       map[string]*slots
+	routes      []*config.Route
 	objectRates *ratelimit.Table
 	prefixes    conn.Prefixes
 }
@@ -69,7 +72,7 @@ func (s *Shared) Plan(cfg *config.Config, server func(backend string) Decider) (
 // planLimits adds the limits of rates and of concurrent requests.
 func (p *SharedPlan) planLimits(cfg *config.Config) {
 	s := p.shared
-	p.rates, p.settings, p.slots = make(map[string]*rateLimit), make(map[*rateLimit]*rateSettings), make(map[string]*slots)
+	p.rates, p.settings = make(map[string]*rateLimit), make(map[*rateLimit]*rateSettings)
 	for _, c := range cfg.RateLimits {
 		l := s.rates[c.Name]
 		if l == nil {
@@ -78,6 +81,21 @@ func (p *SharedPlan) planLimits(cfg *config.Config) {
 		p.rates[c.Name] = l
 		p.settings[l] = newRateSettings(c, p.prefixes, l.settings.Load())
 	}
+	p.planSlots(cfg)
+}
+
+// planSlots adds the limits of concurrent requests. After a change of a cluster, few routes differ
+// from those in effect.
+func (p *SharedPlan) planSlots(cfg *config.Config) {
+	s := p.shared
+	p.routes = cfg.Routes
+	d := config.Differ(s.routes, cfg.Routes, func(r *config.Route) string { return r.Name })
+	if !slices.ContainsFunc(d.Gone, func(i int) bool { return hasSlots(s.routes[i]) }) &&
+		!slices.ContainsFunc(d.Added, func(j int) bool { return hasSlots(cfg.Routes[j]) }) {
+		p.slots, p.objectRates = s.slots, s.objectRates
+		return
+	}
+	p.slots = make(map[string]*slots)
 	for _, r := range cfg.Routes {
 		pause.IfDue()
 		if r.InFlight != nil {
@@ -92,6 +110,8 @@ func (p *SharedPlan) planLimits(cfg *config.Config) {
 	}
 	p.objectRates = s.objectRates
 }
+
+func hasSlots(r *config.Route) bool { return r.InFlight != nil || r.Limits != nil }
 
 // keepSlots adds the slots of a name: those in effect, or new ones. A route with several TLS
 // settings is several Routes.
@@ -113,7 +133,7 @@ func (p *SharedPlan) Commit() {
 	for l, s := range p.settings {
 		l.settings.Store(s)
 	}
-	p.shared.rates, p.shared.slots = p.rates, p.slots
+	p.shared.rates, p.shared.slots, p.shared.routes = p.rates, p.slots, p.routes
 }
 
 // Register registers the metrics of the shared state.

@@ -5,10 +5,14 @@ package filter
 type State struct {
 	rate rateVerdict
 	slot Slot
+	run  *scriptRun // of a snippet; nil: none
 }
 
 // End releases what the exchange holds. Further calls do nothing.
-func (s *State) End() { s.slot.Release() }
+func (s *State) End() {
+	s.slot.Release()
+	s.run = nil
+}
 
 // Detach hands over the slot of an exchange that becomes a tunnel, or of a connection that does.
 // The owner of the tunnel releases it. nil: there is none.

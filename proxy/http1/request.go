@@ -156,10 +156,10 @@ func interpretRequest(req *message.Request) error {
 }
 
 // setUpgrade sets the protocol to which the client wants to upgrade, from field i. It ignores
-// h2c, which RFC 9113 dropped: weir could not see the requests on such a connection.
+// protocols that hide requests: the guards of routes could not refuse them.
 func setUpgrade(req *message.Request, i int) {
 	v := req.Value(i)
-	if message.ValidProtocol(v) && !message.EqualFold(v, "h2c") {
+	if message.ValidProtocol(v) && !message.HidesRequests(v) {
 		req.Upgrade = req.ValueSpan(i)
 	}
 }

@@ -292,6 +292,10 @@ func TestRequestsForwarded(t *testing.T) {
 	f(get("Connection: Upgrade, HTTP2-Settings", "Upgrade: H2C", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"), get())
 	f(get("Connection: Upgrade", "Upgrade: h2c;q=1"), get())
 	f(get("Connection: Upgrade", "Upgrade: h2c/"), get())
+	for _, hides := range []string{"h2c/1", "h2", "HTTP/2.0", "http/1.1", "TLS/1.0", "tls"} {
+		f(get("Connection: Upgrade", "Upgrade: "+hides), get())
+	}
+	same(get("Connection: Upgrade", "Upgrade: SPDY/3.1"))
 	f(get("Connection: Upgrade", "Upgrade:"), get())
 	f(lines("GET / HTTP/1.0", "Host: a", "Connection: upgrade", "Upgrade: websocket", ""), get())
 

@@ -47,7 +47,7 @@ type callState struct {
 	cut      bool
 	writable bool
 	news     bool // something changed since Await last looked
-	link     conn.Linked
+	link     conn.Cuttable
 }
 
 var (
@@ -449,7 +449,7 @@ func (x *Call) end(e core.Ending) {
 }
 
 // Link makes the early end of the call cut other as well; nil removes the link.
-func (x *Call) Link(other conn.Linked) {
+func (x *Call) CutAlso(other conn.Cuttable) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	if x.link = other; other != nil && x.err != nil {

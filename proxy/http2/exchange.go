@@ -30,8 +30,8 @@ type Exchange struct {
 	ending      core.Ending
 	writable    bool
 	interrupted bool
-	idleTunnel  bool        // it counts among the connection's idle tunnels
-	link        conn.Linked // cut when the exchange is over; nil: none
+	idleTunnel  bool          // it counts among the connection's idle tunnels
+	link        conn.Cuttable // cut when the exchange is over; nil: none
 	waiter
 
 	expects  bool // the request waits for 100 Continue
@@ -423,7 +423,7 @@ func (x *Exchange) Transferred() (in, out int64) {
 
 // Link makes the early end of the exchange cut other as well; nil removes the link.
 // other.Cut runs with the connection's lock held.
-func (x *Exchange) Link(other conn.Linked) {
+func (x *Exchange) CutAlso(other conn.Cuttable) {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	if x.link = other; other != nil && x.over {

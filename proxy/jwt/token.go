@@ -2,6 +2,7 @@ package jwt
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -159,7 +160,7 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 		}
 		key := name.(string) // of an object
 		if _, twice := all[key]; twice {
-			return nil, fmt.Errorf("%q is there twice", key)
+			return nil, fmt.Errorf("%.64q is there twice", key)
 		}
 		all[key] = value
 	}
@@ -174,11 +175,11 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 
 func (c *Claims) check(required Requirements, now time.Time) error {
 	if issuer, _ := c.text("iss"); issuer != required.Issuer {
-		return errors.New("the token is of another issuer")
+		return fmt.Errorf("the token is of another issuer: its iss is %.128q, and issuer of the entry is %q", issuer, required.Issuer)
 	}
 	audience, err := c.list("aud")
 	if err != nil || !slices.ContainsFunc(audience, func(a string) bool { return slices.Contains(required.Audience, a) }) {
-		return errors.New("the token is for another audience")
+		return fmt.Errorf("the token is for another audience: its aud is %.128s", cmp.Or(string(c.all["aud"]), "missing"))
 	}
 	expires, has, err := c.time("exp")
 	switch {
@@ -188,14 +189,14 @@ func (c *Claims) check(required Requirements, now time.Time) error {
 		return errors.New("the token never expires: it has no exp")
 	}
 	if c.Until = expires.Add(Skew); !now.Before(c.Until) {
-		return errors.New("the token has expired")
+		return fmt.Errorf("the token has expired: its exp is %s", expires.UTC().Format(time.RFC3339))
 	}
 	begins, has, err := c.time("nbf")
 	if err != nil {
 		return err
 	}
 	if has && now.Add(Skew).Before(begins) {
-		return errors.New("the token is not valid yet")
+		return fmt.Errorf("the token is not valid yet: its nbf is %s", begins.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

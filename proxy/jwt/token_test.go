@@ -96,8 +96,8 @@ func TestVerify(t *testing.T) {
 	claims := func(more string) string { return body(`{"iss":"https://issuer.test","aud":"shop",` + more + `}`) }
 	f(body(`{"iss":"https://issuer.test","aud":["x","store"],"exp":1800000100}`), "")
 	f(body(`{"iss":"https://issuer.test","aud":["x"],"exp":1800000100}`), "another audience")
-	f(body(`{"iss":"https://issuer.test","exp":1800000100}`), "another audience")
-	f(body(`{"iss":"https://issuer.test/","aud":"shop","exp":1800000100}`), "another issuer")
+	f(body(`{"iss":"https://issuer.test","exp":1800000100}`), "its aud is missing")
+	f(body(`{"iss":"https://issuer.test/","aud":"shop","exp":1800000100}`), `its iss is "https://issuer.test/", and issuer of the entry is "https://issuer.test"`)
 	f(body(`{"ISS":"https://issuer.test","aud":"shop","exp":1800000100}`), "another issuer")
 	f(claims(`"sub":"a"`), "never expires")
 	f(claims(`"exp":null`), "no time")

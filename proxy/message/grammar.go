@@ -35,6 +35,13 @@ func ValidProtocol(v []byte) bool {
 	return ValidToken(name) && (!versioned || ValidToken(version))
 }
 
+// HidesRequests reports whether requests go on within a protocol to which a connection switches, so that weir could
+// not see them: HTTP in any version (h2c, which RFC 9113 dropped, and HTTP/2.0), and TLS (RFC 2817).
+func HidesRequests(protocol []byte) bool {
+	name, _, _ := bytes.Cut(protocol, slash)
+	return EqualFold(name, "h2c") || EqualFold(name, "h2") || EqualFold(name, "http") || EqualFold(name, "tls")
+}
+
 var slash = []byte{'/'}
 
 // ValidValue reports whether b has no control character except the tab (RFC 9110, section

@@ -4,6 +4,10 @@ import "bytes"
 
 var hopByHop = SetOf(Connection, TransferEncoding, TE, Upgrade, KeepAlive, ProxyConnection, ProxyAuthenticate, ProxyAuthorization, HTTP2Settings)
 
+// IsHopByHop reports whether a header is about one connection, so that no message is forwarded with
+// it.
+func (id ID) IsHopByHop() bool { return hopByHop&SetOf(id) != 0 }
+
 // DropHopByHop drops the fields that are for weir only: the fields of RFC 9110, section
 // 7.6.1, and the fields that Connection lists. The codecs write new ones if the message
 // needs them.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"iter"
 	"strings"
+
+	"github.com/weirproxy/weir/overlay"
 )
 
 // MaxHost is the length of the longest host name (RFC 1035) with a port.
@@ -12,36 +14,67 @@ const MaxHost = 253 + 6
 // Hosts finds hosts by name. Several goroutines may use it at once, because it never changes.
 // The zero value has no hosts. NewHosts makes it.
 type Hosts[T any] struct {
-	exact    map[string]T
-	oneLabel map[string]T // by the part after "*."
-	anyDepth map[string]T // by the part after "**."
-	labels   []bool       // whether anyDepth has a name with so many labels
-	byName   map[string]T
+	exact    *overlay.Map[T]
+	oneLabel *overlay.Map[T] // by the part after "*."
+	anyDepth *overlay.Map[T] // by the part after "**."
+	labels   []bool          // whether anyDepth has a name with so many labels
+	byName   *overlay.Map[T] // the same as exact if there are no wildcards
 }
 
 // NewHosts compiles hosts by name. Names are lower case, without port and trailing dot. "*." at
 // the beginning stands for exactly one label, "**." for one label or more. NewHosts keeps the
 // map.
 func NewHosts[T any](byName map[string]T) *Hosts[T] {
-	h := &Hosts[T]{oneLabel: map[string]T{}, anyDepth: map[string]T{}, byName: byName}
+	h := &Hosts[T]{byName: overlay.Of(byName)}
 	if !hasWildcard(byName) {
-		h.exact = byName
+		h.exact = h.byName
 		return h
 	}
-	h.exact = make(map[string]T, len(byName))
+	exact, oneLabel, anyDepth := make(map[string]T, len(byName)), map[string]T{}, map[string]T{}
 	for name, host := range byName {
 		if suffix, ok := strings.CutPrefix(name, "**."); ok {
-			h.anyDepth[suffix] = host
-			n := strings.Count(suffix, ".") + 1
-			h.labels = append(h.labels, make([]bool, max(0, n+1-len(h.labels)))...)
-			h.labels[n] = true
+			anyDepth[suffix] = host
 		} else if suffix, ok := strings.CutPrefix(name, "*."); ok {
-			h.oneLabel[suffix] = host
+			oneLabel[suffix] = host
 		} else {
-			h.exact[name] = host
+			exact[name] = host
 		}
 	}
+	h.exact, h.oneLabel, h.anyDepth = overlay.Of(exact), overlay.Of(oneLabel), overlay.Of(anyDepth)
+	h.countLabels()
 	return h
+}
+
+// With returns Hosts with these changes of hosts by name. It takes time for the changes, and not
+// for the other hosts.
+func (h *Hosts[T]) With(changes ...overlay.Change[T]) *Hosts[T] {
+	var exact, oneLabel, anyDepth []overlay.Change[T]
+	for _, c := range changes {
+		one := c
+		if suffix, ok := strings.CutPrefix(c.Key, "**."); ok {
+			one.Key = suffix
+			anyDepth = append(anyDepth, one)
+		} else if suffix, ok := strings.CutPrefix(c.Key, "*."); ok {
+			one.Key = suffix
+			oneLabel = append(oneLabel, one)
+		} else {
+			exact = append(exact, one)
+		}
+	}
+	n := &Hosts[T]{byName: h.byName.With(changes...), oneLabel: h.oneLabel.With(oneLabel...), anyDepth: h.anyDepth.With(anyDepth...)}
+	if n.exact = n.byName; n.oneLabel.Len()+n.anyDepth.Len()+h.oneLabel.Len()+h.anyDepth.Len() > 0 {
+		n.exact = h.exact.With(exact...)
+	}
+	n.countLabels()
+	return n
+}
+
+func (h *Hosts[T]) countLabels() {
+	for suffix := range h.anyDepth.All() {
+		n := strings.Count(suffix, ".") + 1
+		h.labels = append(h.labels, make([]bool, max(0, n+1-len(h.labels)))...)
+		h.labels[n] = true
+	}
 }
 
 func hasWildcard[T any](byName map[string]T) bool {
@@ -54,21 +87,16 @@ func hasWildcard[T any](byName map[string]T) bool {
 }
 
 // Len returns the number of hosts.
-func (h *Hosts[T]) Len() int { return len(h.byName) }
+func (h *Hosts[T]) Len() int { return h.byName.Len() }
 
 // Named returns the host with exactly this name; the zero value: there is none.
-func (h *Hosts[T]) Named(name string) T { return h.byName[name] }
+func (h *Hosts[T]) Named(name string) T {
+	host, _ := h.byName.Get(name)
+	return host
+}
 
 // All returns all hosts by name, in no order.
-func (h *Hosts[T]) All() iter.Seq2[string, T] {
-	return func(yield func(string, T) bool) {
-		for name, host := range h.byName {
-			if !yield(name, host) {
-				return
-			}
-		}
-	}
-}
+func (h *Hosts[T]) All() iter.Seq2[string, T] { return h.byName.All() }
 
 // Find returns the most specific host for a name as a client wrote it: the name itself, else the
 // wildcard with the longest name, and of "*." and "**." with the same name the first. Case, a
@@ -84,17 +112,17 @@ func (h *Hosts[T]) Find(name []byte) (host T, found bool) {
 
 // find is Find for a name in the form of AppendHost.
 func (h *Hosts[T]) find(name []byte) (host T, found bool) {
-	if host, found = h.exact[string(name)]; found {
+	if host, found = h.exact.Find(name); found {
 		return host, true
 	}
-	if len(h.oneLabel) > 0 {
+	if h.oneLabel.Len() > 0 {
 		if i := bytes.IndexByte(name, '.'); i > 0 {
-			if host, found = h.oneLabel[string(name[i+1:])]; found {
+			if host, found = h.oneLabel.Find(name[i+1:]); found {
 				return host, true
 			}
 		}
 	}
-	if len(h.anyDepth) > 0 {
+	if h.anyDepth.Len() > 0 {
 		return h.findDeep(name)
 	}
 	return host, false
@@ -111,7 +139,7 @@ func (h *Hosts[T]) findDeep(name []byte) (host T, found bool) {
 		}
 		name, labels = rest, labels-1
 		if labels < len(h.labels) && h.labels[labels] {
-			if host, found = h.anyDepth[string(name)]; found {
+			if host, found = h.anyDepth.Find(name); found {
 				return host, true
 			}
 		}

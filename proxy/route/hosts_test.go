@@ -2,9 +2,12 @@ package route
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/overlay"
 )
 
 // hostsOf returns hosts with these names; each host is its name.
@@ -94,4 +97,37 @@ func TestAppendHost(t *testing.T) {
 	f("[::1]", "::1")
 	f(strings.Repeat("a", MaxHost), strings.Repeat("a", MaxHost))
 	f(strings.Repeat("a", MaxHost+1), "")
+}
+
+// After random changes, Hosts find what Hosts find that were made at once.
+func TestHostsWithChanges(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	names := []string{"a.example", "b.example", "c.example", "*.example", "*.a.example", "**.example", "**.a.example", "**.x.y.example", "d.other", "*.other"}
+	asked := []string{"a.example", "b.example", "z.example", "x.a.example", "y.x.a.example", "q.x.y.example", "d.other", "e.other", "none"}
+	for range 100 {
+		all := map[string]int{}
+		h := NewHosts(maps.Clone(all))
+		for step := range 30 {
+			var changes []overlay.Change[int]
+			for range 1 + r.IntN(3) {
+				c := overlay.Change[int]{Key: names[r.IntN(len(names))], Value: step, Gone: r.IntN(3) == 0}
+				changes = append(changes, c)
+				if all[c.Key] = c.Value; c.Gone {
+					delete(all, c.Key)
+				}
+			}
+			h = h.With(changes...)
+			fresh := NewHosts(maps.Clone(all))
+			if !maps.Equal(maps.Collect(h.All()), all) || h.Len() != len(all) {
+				t.Fatalf("the hosts are %v, not %v", maps.Collect(h.All()), all)
+			}
+			for _, name := range asked {
+				got, found := h.Find([]byte(name))
+				want, known := fresh.Find([]byte(name))
+				if got != want || found != known || h.Named(name) != all[name] {
+					t.Fatalf("of %v, %s is %d, %t, not %d, %t", all, name, got, found, want, known)
+				}
+			}
+		}
+	}
 }

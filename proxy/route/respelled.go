@@ -2,6 +2,9 @@ package route
 
 import (
 	"bytes"
+	"slices"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -33,7 +36,7 @@ func CompileRespelled[T any](entries []Entry[T], written *Paths[T]) (*Respelled[
 		if m.Path.Kind == Expression {
 			m.Path.FoldCase, rank = true, uint32(len(entries)-i)
 		} else if class != everything {
-			m.Path.Text, m.Path.AnySpelling = string(message.Leveled([]byte(m.Path.Text))), true
+			m.Path.Text, m.Path.AnySpelling = string(folded(message.Leveled([]byte(m.Path.Text)))), true
 			if rank = rankOfPlain + uint32(len(m.Path.Text)); class == regular {
 				text := lowered(m.Path.Text)
 				rank = max(uint32(len(entries)-i), among[text])
@@ -68,6 +71,15 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 			return true
 		}
 	}
+	if s.anySpelled(path, r, least, is) {
+		return true
+	}
+	rest := withoutAuthority(path)
+	return len(rest) > 0 && s.anySpelled(rest, r, least, is)
+}
+
+// anySpelled is AnyOf for all spellings of a path.
+func (s *Respelled[T]) anySpelled(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	if s.anyRead(path, r, least, is) {
 		return true
 	}
@@ -75,11 +87,31 @@ func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 	return !isOne && s.anyReading(path, r, least, is)
 }
 
+// withoutAuthority returns the path in a reference that begins with two slashes and a host (RFC 3986,
+// section 4.2). Endpoints read a path in this way if they resolve it like a link, such as by
+// "new URL(request.url, base)" in JavaScript, which also ignores further slashes. It returns nothing
+// for other paths, and for references without a path.
+func withoutAuthority(path []byte) []byte {
+	host := bytes.TrimLeft(path, "/")
+	if len(path)-len(host) < 2 {
+		return nil
+	}
+	return host[min(uint(bytes.IndexByte(host, '/')), uint(len(host))):]
+}
+
 // anyReading is AnyOf for the readings of a path. It allocates.
 func (s *Respelled[T]) anyReading(path []byte, r *Request, least uint32, is func(T) bool) bool {
 	var buf [256]byte
 	for _, how := range readings {
-		if how.changes(path) && s.anyRead(appendRead(buf[:0], path, how), r, least, is) {
+		if !how.changes(path) {
+			continue
+		}
+		read := folded(appendRead(buf[:0], path, how))
+		if s.anyRead(read, r, least, is) {
+			return true
+		}
+		// An endpoint that decodes before it splits off the query sees its beginning here.
+		if end := bytes.IndexAny(read, "?#"); end > 0 && s.anyRead(read[:end], r, least, is) {
 			return true
 		}
 	}
@@ -212,6 +244,27 @@ func withoutEscapes(b []byte) []byte {
 	for len(b) > 0 {
 		c, width := message.DecodeByte(b)
 		to, b = append(to, c), b[width:]
+	}
+	return to
+}
+
+// folded returns a decoded path with its letters beyond ASCII in lower case. Some of them are another
+// case of an ASCII letter for endpoints that compare letter by letter, such as Java's
+// equalsIgnoreCase: U+017F of s, U+212A of k, U+0130 and U+0131 of i. So a letter gets upper case first.
+// It returns path itself if that is ASCII, and otherwise allocates.
+func folded(path []byte) []byte {
+	if !slices.ContainsFunc(path, func(c byte) bool { return c >= utf8.RuneSelf }) {
+		return path
+	}
+	to := make([]byte, 0, len(path))
+	for len(path) > 0 {
+		c, width := utf8.DecodeRune(path)
+		if c < utf8.RuneSelf || c == utf8.RuneError {
+			to = append(to, path[:width]...)
+		} else {
+			to = utf8.AppendRune(to, unicode.ToLower(unicode.ToUpper(c)))
+		}
+		path = path[width:]
 	}
 	return to
 }

@@ -69,6 +69,83 @@ func TestRespelled(t *testing.T) {
 	f("GET *")
 }
 
+// The new path of a rewritten request has the route that names it, unless that route is for all paths.
+func TestRespelledOfAnotherPath(t *testing.T) {
+	table := lines("/", "~/.*", "~/v[0-9]+", "/admin")
+	entries, err := entriesOf(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := CompileRespelled(entries, compiled(t, table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/x": "", "/": "", "/v1": "~/v[0-9]+", "/admin": "/admin", "/Admin": "/admin"} {
+		got := ""
+		s.AnyOf([]byte(path), requestOf("GET /old"), func(route int) bool {
+			got = strings.Split(table, "\n")[route]
+			return true
+		})
+		if got != want {
+			t.Errorf("%s belongs to %q, want %q", path, got, want)
+		}
+	}
+}
+
+// An endpoint may take the beginning of a path for a host, and its end for a query.
+func TestRespelledReferences(t *testing.T) {
+	table := lines("/", "/admin", "~/v[0-9]+/[a-z]+$", "/open//x/admin", "//own/admin")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	f("GET //x/admin", "/admin")
+	f("GET ///x:80/admin/y", "/admin")
+	f("GET //u@x/%61dmin;a/y", "/admin")
+	f("GET //x//ADMIN", "/admin")
+	f("GET //x/v1/items", "~/v[0-9]+/[a-z]+$")
+	f("GET //x/administrator")
+	f("GET //x")
+	f("GET //x/")
+	f("GET ////")
+	f("GET /x/admin")
+	f("GET /open//x/admin", "/open//x/admin")
+	f("GET //own/admin", "//own/admin") // this spelling is meant
+	f("GET /admin%3fx", "/admin")
+	f("GET /Admin%23x/y", "/admin")
+	f("GET /admin%3Fx%2f", "/admin")
+	f("GET /v1/items%3f", "~/v[0-9]+/[a-z]+$")
+	f("GET /administrator%3f/admin")
+	f("GET %3f/admin")
+}
+
+// Letters beyond ASCII have cases as well, and some are another case of an ASCII letter.
+func TestRespelledBeyondASCII(t *testing.T) {
+	table := lines("/", "/staff/keys", "=/caf%C3%A9", "/id", "~/v[0-9]+/secret", "~/skins/[a-z]+", "/k%C3")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	f("GET /%C5%BFtaff/keys", "/staff/keys")
+	f("GET /staFF//%e2%84%aaey%c5%bf/x", "/staff/keys")
+	f("GET /%C5%BFtaff;a/keys", "/staff/keys")
+	f("GET /%C5%BFtaf/keys")
+	f("GET /%C4%B0d", "/id")
+	f("GET /%C4%B1D/x", "/id")
+	f("GET /v1/%C5%BFecret", "~/v[0-9]+/secret")
+	f("GET /%C5%BF%E2%84%AAin%C5%BF/a", "~/skins/[a-z]+")
+	f("GET /caf%c3%a9", "=/caf%C3%A9")
+	f("GET /caf%C3%89", "=/caf%C3%A9")
+	f("GET /CAF%c3%89;a", "=/caf%C3%A9")
+	f("GET /cafe%CC%81") // another normal form is another path
+	f("GET /K%c3/x", "/k%C3")
+	f("GET /K%e3")
+}
+
 // In a cluster, paths and expressions of one host may be ordered by the length of their texts.
 func TestRespelledAmongExpressions(t *testing.T) {
 	table := lines("@/", "~d/admin/[a-z]+/open$", "@/admin/x", "@/Admin/x", "~d/private", "@/private/public/x")

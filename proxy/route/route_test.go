@@ -257,6 +257,28 @@ func TestConditions(t *testing.T) {
 	f("N=0.0.0.0/0", "GET /", false) // the client is unknown
 }
 
+// The header Upgrade is dropped like all headers about the connection, but the protocol counts for
+// which weir would change the connection.
+func TestConditionsForUpgrades(t *testing.T) {
+	f := func(condition, upgrade string, want bool) {
+		t.Helper()
+		req := requestOf("GET /\nUpgrade: websocket")
+		req.Head.DropHopByHop()
+		if upgrade != "" {
+			req.Head.Upgrade = req.Head.StoreString(upgrade)
+		}
+		if _, got := compiled(t, "/ "+condition).Find(req); got != want {
+			t.Errorf("%s holds for %q: %t", condition, upgrade, got)
+		}
+	}
+	f("H:upgrade=websocket", "websocket", true)
+	f("H:Upgrade=*", "foo/1", true)
+	f("H:Upgrade=~(?i)websocket", "WebSocket", true)
+	f("H:Upgrade=websocket", "foo", false)
+	f("H:Upgrade=websocket", "", false) // the client sent it without Connection, or with a body
+	f("H:Upgrade=*", "", false)
+}
+
 // Headers that Connection names do not reach the endpoint, and no condition sees them.
 func TestDroppedHeadersFulfilNothing(t *testing.T) {
 	p := compiled(t, "/ H:X-Canary=always")

@@ -17,8 +17,8 @@ type ConnEnd struct {
 	Early []byte
 }
 
-// Linked returns the connection.
-func (e *ConnEnd) Linked() conn.Linked { return e.Conn }
+// Cuttable returns the connection.
+func (e *ConnEnd) Cuttable() conn.Cuttable { return e.Conn }
 
 // Close closes the connection. Over TLS it sends a close_notify only if reason is ReasonEOF:
 // otherwise the peer would take an incomplete stream for complete.
@@ -41,7 +41,7 @@ func (e *ConnEnd) begin() {
 
 func (e *ConnEnd) end() { e.Conn.SetDuplex(false) }
 
-func (e *ConnEnd) link(other conn.Linked) { e.Conn.Link(other) }
+func (e *ConnEnd) cutAlso(other conn.Cuttable) { e.Conn.CutAlso(other) }
 
 // endsItself returns false: a wait for the connection finds out how it ended.
 func (e *ConnEnd) endsItself() bool { return false }

@@ -19,7 +19,7 @@ type StreamEnd struct {
 // Stream is a stream of a shared connection, such as a stream of HTTP/2. One goroutine may
 // receive while another sends. Cut ends the waits of both.
 type Stream interface {
-	conn.Linked
+	conn.Cuttable
 	// Receive returns the next bytes, valid until the next call, or io.EOF.
 	// conn.ErrQuiet: no bytes came for conn.Linger.
 	Receive() ([]byte, error)
@@ -34,7 +34,7 @@ type Stream interface {
 	// SendEnd sends the end of the stream.
 	SendEnd() error
 	// Link cuts other, too, if the stream ends prematurely; nil undoes it.
-	Link(other conn.Linked)
+	CutAlso(other conn.Cuttable)
 	// Err is the error with which the stream ended prematurely; conn.ErrCut after Cut; nil:
 	// the stream did not end prematurely.
 	Err() error
@@ -43,8 +43,8 @@ type Stream interface {
 	Close()
 }
 
-// Linked returns the stream.
-func (e *StreamEnd) Linked() conn.Linked { return e.Stream }
+// Cuttable returns the stream.
+func (e *StreamEnd) Cuttable() conn.Cuttable { return e.Stream }
 
 // Close closes the stream. It needs no reason: a stream shows its peer whether it is complete.
 func (e *StreamEnd) Close(string) { e.Stream.Close() }
@@ -55,7 +55,7 @@ func (e *StreamEnd) begin() {}
 // end does nothing: only Close may follow.
 func (e *StreamEnd) end() {}
 
-func (e *StreamEnd) link(other conn.Linked) { e.Stream.Link(other) }
+func (e *StreamEnd) cutAlso(other conn.Cuttable) { e.Stream.CutAlso(other) }
 
 // endsItself returns true: a reset ends the stream even while nothing waits for it.
 func (e *StreamEnd) endsItself() bool { return true }

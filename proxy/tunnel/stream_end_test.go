@@ -15,7 +15,7 @@ import (
 // stream is a Stream of a shared connection. The test resets it as its peer would.
 type stream struct {
 	mu     sync.Mutex
-	linked conn.Linked
+	linked conn.Cuttable
 	err    error         // the error of reset, or conn.ErrCut
 	over   chan struct{} // closed by reset or Cut
 	bytes  chan []byte   // Receive returns them
@@ -25,7 +25,7 @@ func newStream() *stream {
 	return &stream{over: make(chan struct{}), bytes: make(chan []byte, 1)}
 }
 
-func (s *stream) end(err error) (linked conn.Linked) {
+func (s *stream) end(err error) (linked conn.Cuttable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -51,7 +51,7 @@ func (s *stream) Err() error {
 	return s.err
 }
 
-func (s *stream) Link(other conn.Linked) {
+func (s *stream) CutAlso(other conn.Cuttable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.linked = other

@@ -20,9 +20,9 @@ import (
 
 // End is one of the two ends: a ConnEnd or a StreamEnd. The caller owns and closes it.
 type End interface {
-	// Linked returns the stream or the connection. Other goroutines may cut it to end the
+	// Cuttable returns the stream or the connection. Other goroutines may cut it to end the
 	// tunnel.
-	Linked() conn.Linked
+	Cuttable() conn.Cuttable
 	// Close closes the end of a tunnel that ended for a reason. The owner calls it.
 	Close(reason string)
 
@@ -31,7 +31,7 @@ type End interface {
 	end()
 	// link makes a cut of the end, and for a stream also its premature end, cut other; nil
 	// undoes it.
-	link(other conn.Linked)
+	cutAlso(other conn.Cuttable)
 	// endsItself reports whether the end may be cut because of its peer.
 	endsItself() bool
 	// err returns the error with which the end was cut; nil or conn.ErrCut: by Cut.
@@ -141,9 +141,9 @@ func Start(client, endpoint End, o Options, owner Owner) {
 	t.up.t, t.down.t, t.down.back = t, t, true
 	client.begin()
 	endpoint.begin()
-	client.link(endpoint.Linked())
+	client.cutAlso(endpoint.Cuttable())
 	if endpoint.endsItself() {
-		endpoint.link(client.Linked())
+		endpoint.cutAlso(client.Cuttable())
 	}
 	t.moved(t.begun)
 	t.startWatch()
@@ -230,8 +230,8 @@ func (t *tunnel) endLocked(reason string, err error) {
 			s.abort()
 		}
 	}
-	t.client.Linked().Cut()
-	t.endpoint.Linked().Cut()
+	t.client.Cuttable().Cut()
+	t.endpoint.Cuttable().Cut()
 }
 
 // cutBy returns the reason for a cut: the premature end of a stream, which cut the other end
@@ -267,9 +267,9 @@ func (t *tunnel) endedLast(d *direction) bool {
 }
 
 func (t *tunnel) finish() {
-	t.client.link(nil)
+	t.client.cutAlso(nil)
 	if t.endpoint.endsItself() {
-		t.endpoint.link(nil)
+		t.endpoint.cutAlso(nil)
 	}
 	t.client.end()
 	t.endpoint.end()

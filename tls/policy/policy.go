@@ -74,6 +74,9 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 	if err != nil {
 		return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
 	}
+	if p.Ask && p.ClientAuth == config.ClientAuthNone {
+		c.ClientAuth = tls.RequestClientCert
+	}
 	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, SHA1: p.SHA1,
 		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked}
 	made.others = &offers{attach: func(c *tls.Config) { attach(made.Scope, c) }, made: make(map[string]*Policy)}

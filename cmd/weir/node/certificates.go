@@ -58,8 +58,12 @@ func (s *server) readCertificates(a *ahead, file *config.Config) (err error) {
 	return err
 }
 
-// planCertificates adds the certificates of objects to those that were read ahead.
+// planCertificates adds the certificates of objects to those that were read ahead. If both are in
+// effect already, there is nothing to do.
 func (s *server) planCertificates(p *plan) (err error) {
+	if p.again && p.adopted != nil && p.objects.routing.SameCertificates(p.adopted.routing) {
+		return nil
+	}
 	p.certificates, err = s.certs.Plan(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return p.managed.Entry(a) }, p.files)
 	return err
 }
@@ -70,8 +74,10 @@ func (s *server) adoptCertificates(p *plan) {
 	if !p.again {
 		p.managed.Commit()
 	}
-	p.certificates.Commit()
-	s.logEndings(!p.again)
+	if p.certificates != nil {
+		p.certificates.Commit()
+		s.logEndings(!p.again)
+	}
 }
 
 // reloadCertificates puts changed certificate files, and files of users and keys, into effect, even if the

@@ -16,7 +16,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy"
-	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
@@ -99,7 +98,7 @@ func (s *server) tableOffline(cfg *config.Config) (*proxy.Table, *certs.Store, e
 	if err != nil {
 		return nil, nil, err
 	}
-	shared, err := s.filters.Plan(cfg, func(name string) filter.Decider { return backends.Backends()[name] })
+	shared, err := s.filters.Plan(cfg, deciders(backends))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -56,10 +56,11 @@ var (
 type cluster struct {
 	s        *server
 	source   *kube.Source
-	control  control              // nil: weir writes nothing to the cluster; guarded by s.change
-	adopted  *objects             // the objects in effect; guarded by s.change
-	empty    map[string]time.Time // when each backend lost its last endpoint; guarded by s.change
-	awaiting bool                 // a timer will call retell; guarded by s.change
+	control  control                  // nil: weir writes nothing to the cluster; guarded by s.change
+	adopted  *objects                 // the objects in effect; guarded by s.change
+	bare     map[string]*kube.Backend // the backends of adopted without endpoints that objects use; guarded by s.change
+	empty    map[string]time.Time     // when each of them lost its last endpoint; guarded by s.change
+	awaiting bool                     // a timer will call retell; guarded by s.change
 	known    chan struct{}
 	faults   atomic.Pointer[[]event.Event]     // of the objects in effect
 	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than listeners is not in effect
@@ -82,19 +83,19 @@ type cluster struct {
 
 // objects are the routes and endpoints that a cluster adds to the file.
 type objects struct {
-	of        *cluster
-	routing   *kube.Routing
-	endpoints map[string][]config.Endpoint // nil: the objects are not known yet
-	unbound   map[string]error             // listeners of routing that could not be bound
+	of       *cluster
+	routing  *kube.Routing
+	backends []*config.Backend // routing's backends with their endpoints; nil: the objects are not known yet
+	unbound  map[string]error  // listeners of routing that could not be bound
 }
 
 func (c *cluster) newObjects(ch kube.Change) *objects {
-	return &objects{of: c, routing: ch.Routing, endpoints: ch.Endpoints, unbound: map[string]error{}}
+	return &objects{of: c, routing: ch.Routing, backends: ch.Backends, unbound: map[string]error{}}
 }
 
 // known reports whether o contains the objects of the cluster. Before all kinds are
 // listed for the first time, o is only a placeholder.
-func (o *objects) known() bool { return o == nil || o.endpoints != nil }
+func (o *objects) known() bool { return o == nil || o.backends != nil }
 
 // has reports whether the cluster configures the listener.
 func (o *objects) has(l string) bool {
@@ -231,7 +232,7 @@ func (c *cluster) tryAside(file *config.Config, a *ahead) error {
 			c.s.abandon(p)
 			return errOvertaken
 		}
-		p.renew(ch.Endpoints, c.s.settingsOf)
+		p.renew(ch.Backends)
 		if err := c.s.commit(p); err != nil {
 			return err
 		}
@@ -256,7 +257,7 @@ func (c *cluster) convert(file *config.Config) (now kube.Change) {
 
 // are reports whether o is what the Source knows now, apart from the endpoints.
 func (o *objects) are(now kube.Change) bool {
-	return o.known() == (now.Endpoints != nil) && reflect.DeepEqual(o.routing, now.Routing)
+	return o.known() == (now.Backends != nil) && reflect.DeepEqual(o.routing, now.Routing)
 }
 
 // took records that objects have taken effect.
@@ -323,7 +324,6 @@ func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
 		return
 	}
 	for name, endpoints := range changed {
-		c.objects.endpoints[name] = endpoints
 		if c.s.backends.Backend(name) == nil {
 			continue // its routes are not in effect; the backend comes with them
 		}
@@ -400,7 +400,9 @@ func (s *server) adoptObjects(p *plan) {
 		return
 	}
 	c := p.objects.of
+	before := c.adopted
 	s.cluster, c.adopted = c, p.objects
+	c.findBare(before)
 	s.objects.Show(c.source)
 	c.tellEffect(p.file)
 }

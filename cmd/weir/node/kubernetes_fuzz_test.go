@@ -16,7 +16,6 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
-	"github.com/weirproxy/weir/proxy/filter"
 )
 
 // besideObjects is the file with which the objects are served.
@@ -100,11 +99,10 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err != nil {
 		return err
 	}
-	servers := backends.Backends()
-	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
+	if p.filters, err = s.filters.Plan(p.cfg, deciders(backends)); err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics})
 	if err != nil {
 		return err
 	}

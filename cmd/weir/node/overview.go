@@ -11,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/tally"
 	"github.com/weirproxy/weir/tls/policy"
@@ -125,6 +126,7 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 	infos := make([]status.RouteInfo, 0, len(cfg.Routes))
 	at := make(map[string]int, len(cfg.Routes))
 	for i := range cfg.Routes {
+		pause.IfDue()
 		r := cfg.Routes[i]
 		n, known := at[r.Name]
 		if !known {
@@ -147,10 +149,14 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 
 func (s *server) routeCounts() map[string]*status.RouteCounts {
 	counts := make(map[string]*status.RouteCounts)
+	var some []status.RouteCounts // made many at a time
 	s.proxy.Metrics.EachRoute(func(route string, c *tally.Counts, tunnels int) {
 		of := counts[route]
 		if of == nil {
-			of = new(status.RouteCounts)
+			if len(some) == 0 {
+				some = make([]status.RouteCounts, 256)
+			}
+			of, some = &some[0], some[1:]
 			counts[route] = of
 		}
 		of.Add(c)

@@ -117,6 +117,9 @@ func TestOverview(t *testing.T) {
 	if where["header_malformed"]+where["header_missing"] != "connection guarded" || where["no_route"] != "request " {
 		t.Errorf("refusals %+v", o.Refusals)
 	}
+	if where["respond"] != "" {
+		t.Error("a fixed response counts as refused")
+	}
 	if len(o.Listeners) != 2 || o.Listeners[0].Address == "" {
 		t.Errorf("listeners %+v", o.Listeners)
 	}

@@ -24,6 +24,7 @@ import (
 type plan struct {
 	file, cfg *config.Config // cfg is file with the objects of the cluster
 	objects   *objects       // of the cluster; nil: none
+	adopted   *objects       // in effect when the plan was begun; nil: none, or the plan is not for the same file
 	again     bool           // file is already in effect, and weir does not process it again
 	owned     policies       // of objects
 	answers   *backend.Answers
@@ -183,14 +184,18 @@ func (s *server) beginPlan(p *plan) error {
 	}
 	s.plans.Add(1)
 	p.changes, p.owned = s.changes, s.owned
+	p.certificates, p.adopted = nil, nil
 	if p.again {
 		p.ofFile = s.ofFile
+		if s.cluster != nil {
+			p.adopted = s.cluster.adopted
+		}
 	}
 	return nil
 }
 
 func (s *server) makeParts(p *plan) (err error) {
-	p.merge(s.settingsOf)
+	p.merge()
 	if p.objects != nil {
 		p.answers = s.backends.Resolve(p.cfg.AllBackends(), backend.ObjectPatience, p.answers)
 	}
@@ -215,7 +220,7 @@ func (s *server) makeParts(p *plan) (err error) {
 		return err
 	}
 	servers := p.backends.Backends()
-	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
+	if p.filters, err = s.filters.Plan(p.cfg, deciders(p.backends)); err != nil {
 		return err
 	}
 	parts := proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.allPolicies(), Metrics: s.proxy.Metrics, ECH: p.ech}
@@ -226,26 +231,30 @@ func (s *server) makeParts(p *plan) (err error) {
 	return err
 }
 
+// deciders returns the backends of a plan by name, for the requests of guards.
+func deciders(p *backend.Plan) func(name string) filter.Decider {
+	return func(name string) filter.Decider {
+		b, _ := p.Backends().Get(name)
+		return b
+	}
+}
+
 func newNodeInfo(cfg *config.Config) backend.NodeInfo {
 	return backend.NodeInfo{Name: cfg.Node, Explicit: cfg.NodeExplicit, Zone: cfg.Zone}
 }
 
-// merge makes cfg of the file and the objects. known returns the settings of a backend in
-// effect, or nil; cfg shares those that stay.
-func (p *plan) merge(known func(name string) *config.Backend) {
+// merge makes cfg of the file and the objects.
+func (p *plan) merge() {
 	p.cfg = p.file
-	if p.objects != nil {
-		p.cfg = p.objects.routing.MergeWith(p.file, p.objects.endpoints, known)
-		p.objects.unbound = map[string]error{}
+	switch {
+	case p.objects == nil:
+		return
+	case p.objects.known():
+		p.cfg = p.objects.routing.MergeWith(p.file, p.objects.backends)
+	default:
+		p.cfg = p.objects.routing.Merge(p.file, nil)
 	}
-}
-
-// settingsOf returns the settings of a backend in effect; nil: there is none.
-func (s *server) settingsOf(name string) *config.Backend {
-	if b := s.backends.Backend(name); b != nil {
-		return b.Settings()
-	}
-	return nil
+	p.objects.unbound = map[string]error{}
 }
 
 // openSockets opens the sockets that are not in effect yet. The error names all addresses
@@ -298,14 +307,14 @@ func ownerName(listener string) string { return "listeners." + listener }
 
 // renew gives the plan the endpoints that the cluster has reported since it was prepared.
 // Everything else of the objects must be unchanged.
-func (p *plan) renew(endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) {
+func (p *plan) renew(backends []*config.Backend) {
 	unbound := p.objects.unbound
-	p.objects.endpoints = endpoints
-	p.merge(known)
+	p.objects.backends = backends
+	p.merge()
 	for name, err := range unbound {
 		p.withoutListener(name, err)
 	}
-	p.backends.SetEndpoints(endpoints)
+	p.backends.Renew(p.cfg.AllBackends())
 }
 
 // commit puts a prepared plan into effect. After an error the plan is abandoned, and nothing

@@ -165,7 +165,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
 
 	s.proxy = &proxy.Proxy{Memory: s.memory, Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, Challenges: s.acme}
+		Orphaned: func(c conn.Cuttable) { s.tunnelsGone([]conn.Cuttable{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	go s.observe(s.ctx)
 	return s
@@ -187,7 +187,7 @@ func (s *server) adopt(p *plan) {
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
 	s.proxy.SetLoop(p.cfg.Limits.Loop)
-	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.cfg.Backends))
+	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.file.Backends)) // objects have no such setting
 	if k := p.cfg.Kubernetes; k != nil {
 		s.proxy.Metrics.SetLimit(k.Metrics.Routes)
 		s.shown.SetLimit(k.Metrics)
@@ -312,10 +312,10 @@ func (s *server) localReady(name string) int {
 
 // endpointGone drains the tunnels to an endpoint that a reload or the name server
 // removed.
-func (s *server) endpointGone(_ *backend.Endpoint, tunnels []conn.Linked) { s.tunnelsGone(tunnels) }
+func (s *server) endpointGone(_ *backend.Endpoint, tunnels []conn.Cuttable) { s.tunnelsGone(tunnels) }
 
 // tunnelsGone drains tunnels, with the timeout of the configuration in effect.
-func (s *server) tunnelsGone(tunnels []conn.Linked) {
+func (s *server) tunnelsGone(tunnels []conn.Cuttable) {
 	after := 2 * time.Minute
 	if cfg := s.configInEffect(); cfg != nil {
 		after = cfg.Drain.Timeout
@@ -324,7 +324,7 @@ func (s *server) tunnelsGone(tunnels []conn.Linked) {
 }
 
 // retire gives tunnels without a route or endpoint time to end, and then cuts them.
-func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
+func (s *server) retire(tunnels []conn.Cuttable, after time.Duration) {
 	if len(tunnels) == 0 {
 		return
 	}

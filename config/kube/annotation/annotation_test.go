@@ -58,7 +58,7 @@ func TestRate(t *testing.T) {
 	f(Nginx+"backend-protocol", "HTTP", false, Exact, "")
 	f(Nginx+"backend-protocol", "https", false, Near, "HTTP/2")
 	f(Nginx+"backend-protocol", " grpcs ", false, Exact, "")
-	f(Nginx+"backend-protocol", "AUTO_HTTP", false, No, "write HTTP or HTTPS")
+	f(Nginx+"backend-protocol", "AUTO_HTTP", false, Exact, "")
 	f(Nginx+"backend-protocol", "FCGI", false, No, "FastCGI")
 	f(Nginx+"backend-protocol", "SPDY", false, No, "ingress-nginx does not support")
 	f(Nginx+"whitelist-source-range", "0.0.0.0/0, ::/0", false, Exact, "")

@@ -19,8 +19,11 @@ type sample struct {
 // others are the other annotations of the Ingress in samples, by their words.
 var others = map[string]map[string]string{}
 
+// keysOf are the keys of the ConfigMap in samples, by their words.
+var keysOf = map[string]map[string]string{}
+
 func (s sample) context() context {
-	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words]}
+	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words], keys: keysOf[s.words]}
 }
 
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
@@ -30,11 +33,8 @@ var update = flag.Bool("update", false, "write the tables of annotations into do
 //
 // A family of annotations with a file of its own adds its samples in the test file beside it.
 var samples = map[string][]sample{
-	"backend-protocol":               {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
 	"traefik whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
 	"proxy-buffer-size":              {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
-	"configuration-snippet":          {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
-	"server-snippet":                 {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
 	"router.entrypoints":             {{"`web`, `http`, with or without `websecure`, `https`", "web,websecure", false}, {"only `websecure`, `https`", "websecure", false}, {"other values", "internal", false}},
 	"frontend-entry-points":          {{"`web`, `http`, with or without `websecure`, `https`", "http", false}, {"only `websecure`, `https`", "https", false}, {"other values", "internal", false}},
 	"use-regex":                      {{"`false`", "false", false}, {"`true`", "true", false}, {"`true`, with a path that RE2 does not know", "true", false}},

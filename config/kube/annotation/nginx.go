@@ -10,7 +10,6 @@ import (
 const (
 	noYet       = "weir does not support this yet"
 	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
-	refusedRaw  = "the snippet may restrict access, and weir does not read nginx configuration, so weir answers 503 for an Ingress that has it; do the same in the application or in weir's configuration, and remove the annotation"
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
@@ -22,7 +21,6 @@ const (
 	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
-	ownHost     = "weir forwards the client's Host; a backend in weir's configuration can set another one (host)"
 	allLogged   = "weir logs all requests, or none without access_log"
 )
 
@@ -38,12 +36,14 @@ var families = []map[string]judge{
 	balances,
 	defaultBackends,
 	passthroughs,
+	forwards,
 	sourceRanges,
 	timeouts,
 	retries,
 	basicAuths,
 	authURLs,
 	corses,
+	snippets,
 	limits,
 	satisfies,
 	unread,
@@ -68,21 +68,17 @@ func union(families []map[string]judge) map[string]judge {
 
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
-	"backend-protocol": looking(backendProtocol),
-	"secure-backends":  unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
-	"grpc-backend":     unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
-	"fastcgi-index":    always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
+	"secure-backends": unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
+	"grpc-backend":    unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
+	"fastcgi-index":   always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
 	"auth-tls-secret": always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
-	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
-
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"upstream-vhost":        always(No, ownHost),
-	"x-forwarded-prefix":    always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
-	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
+
+	"custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
@@ -113,7 +109,7 @@ var openly = []string{
 	"client_body_timeout", "client_header_timeout", "keepalive_timeout", "proxy_connect_timeout", "proxy_read_timeout", "proxy_send_timeout", "send_timeout",
 }
 
-// snippet rates nginx configuration: it may require passwords or list networks, and
+// snippet rates nginx configuration that weir does not read: it may require passwords or list networks, and
 // the application may trust HTTP headers that it sets.
 func snippet(value string, _ context) (Rating, string) {
 	if value == "" {
@@ -122,11 +118,11 @@ func snippet(value string, _ context) (Rating, string) {
 	for value = strings.TrimSpace(value); value != ""; {
 		first, rest := directive(value)
 		if first != "" && !slices.Contains(openly, first) && !setsOwn(strings.TrimSuffix(value, rest)) {
-			return guard, refusedRaw
+			return guard, ""
 		}
 		value = rest
 	}
-	return No, noSnippet
+	return No, ""
 }
 
 // own are the HTTP headers of requests that weir sets itself, or that apply only to
@@ -183,21 +179,6 @@ func directive(text string) (first, rest string) {
 		before = r
 	}
 	return first, ""
-}
-
-// backendProtocol rates an annotation that weir reads; without it weir uses the appProtocol of the Service.
-func backendProtocol(value string, _ context) (Rating, string) {
-	switch strings.ToUpper(strings.TrimSpace(value)) {
-	case "HTTP", "GRPC", "GRPCS":
-		return Exact, ""
-	case "HTTPS":
-		return Near, "weir also offers HTTP/2 to the Service, and uses HTTP/1.1 if the Service does not support it"
-	case "AUTO_HTTP":
-		return No, "weir uses one protocol for a Service, whatever the client uses; write HTTP or HTTPS"
-	case "FCGI":
-		return No, noFastCGI
-	}
-	return No, "ingress-nginx does not support this protocol either; write HTTP, HTTPS, GRPC or GRPCS"
 }
 
 // everybody rates lists of networks: a list of all networks restricts nothing. Solvers of

@@ -21,6 +21,8 @@ type Settings struct {
 	Canary      Canary
 	Affinity    Affinity
 	Balance     Balance
+	Forward     Forward
+	Mirror      Mirror
 	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
 	Passthrough bool
 	// DefaultBackend is the name of a Service, which gets requests while there is no other
@@ -34,6 +36,7 @@ type Settings struct {
 	AuthURL   AuthURL
 	CORS      CORS
 	Limits    Limits
+	Snippets  Snippets
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has

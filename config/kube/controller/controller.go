@@ -163,6 +163,20 @@ func (s *Settings) Apply(i *networkingv1.Ingress) *networkingv1.Ingress {
 	return &n
 }
 
+// Keyed returns the Ingress with the keys of the ConfigMap that decide how its own annotations are read. The Ingress
+// itself is not changed.
+func (s *Settings) Keyed(i *networkingv1.Ingress) *networkingv1.Ingress {
+	n := *i
+	n.Annotations = maps.Clone(i.Annotations)
+	maps.DeleteFunc(n.Annotations, func(name, _ string) bool { return annotation.IsOfController(name) })
+	for name, value := range s.keys {
+		if len(i.Annotations) > 0 {
+			n.Annotations[annotation.OfController+name] = value
+		}
+	}
+	return &n
+}
+
 // join appends a snippet of the ConfigMap to that of the Ingress.
 func (s *Settings) join(i *networkingv1.Ingress, name, text string) {
 	if text == "" {
@@ -192,7 +206,7 @@ func rateKey(name, value string) Rated {
 	switch {
 	case !known:
 		r.Rating, r.Why = annotation.No, "ingress-nginx does not know this key either; check its spelling, or remove it"
-	case k.annotation != "" || k.auth != "":
+	case k.annotation != "" || k.auth != "" || k.snippet != "":
 		r = k.byAnnotation(r)
 	default:
 		r.Trust = k.trust
@@ -207,9 +221,9 @@ func rateKey(name, value string) Rated {
 
 // byAnnotation rates the key as the annotation whose default it is.
 func (k *key) byAnnotation(r Rated) Rated {
-	name := cmp.Or(k.annotation, k.auth)
-	i := &networkingv1.Ingress{}
-	i.Annotations = map[string]string{annotation.Nginx + name: k.converted(r.Value)}
+	name := cmp.Or(k.annotation, k.auth, k.snippet)
+	i, value := &networkingv1.Ingress{}, k.converted(r.Value)
+	i.Annotations = map[string]string{annotation.Nginx + name: value, annotation.OfController + name: value}
 	for _, a := range annotation.Rate(i) {
 		r.Rating, r.Refused, r.Why = a.Rating, a.Guard, cmp.Or(k.why, a.Why)
 	}

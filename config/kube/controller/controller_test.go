@@ -208,6 +208,10 @@ func table(what, dashes string, all map[string]*key) string {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		k := all[name]
 		shown := "`" + dashes + name + "`"
+		if k.snippet != "" {
+			fmt.Fprintf(&b, "| %s | as the annotation | `%s` of all Ingresses |\n", shown, k.snippet)
+			continue
+		}
 		if k.annotation != "" || k.auth != "" {
 			a := k.annotation + k.auth
 			rating := "as the annotation"

@@ -22,6 +22,7 @@ type key struct {
 	set        func(value string, s *Settings) // stores the value
 	passed     bool                            // a family of annotations reads it: annotation.OfController
 	trust      bool                            // it decides whom to trust
+	snippet    string                          // the value is rated as this annotation
 	refuses    func(value string) bool         // weir answers 503 for Ingresses because of this value
 }
 
@@ -115,7 +116,7 @@ var keys = map[string]*key{
 	"no-auth-locations": near("weir asks for no authentication below /.well-known/acme-challenge/, and for all other paths", "/.well-known/acme-challenge"),
 
 	// How annotations are read.
-	"allow-snippet-annotations": {rating: annotation.Near, passed: true, why: "weir rates each snippet by itself"}, "annotations-risk-level": {rating: annotation.Near, passed: true, why: "weir reads the annotations that it supports, whatever their level"},
+	"allow-snippet-annotations": {rating: annotation.Exact, passed: true}, "annotations-risk-level": {rating: annotation.Near, passed: true, why: "weir reads the annotations that it supports, whatever their level"},
 	"allow-cross-namespace-resources": not("weir reads Secrets and ConfigMaps only in the namespace of the Ingress", "false"),
 	"annotation-value-word-blocklist": needless("weir parses each annotation by itself, and makes no text of nginx from it"),
 	"global-allowed-response-headers": {rating: annotation.No, passed: true, why: "weir does not support the annotation custom-headers yet"},
@@ -244,9 +245,7 @@ func block(value string, s *Settings) {
 
 // snippet is a key with a snippet for each Ingress, which weir reads like the annotation.
 func snippet(name string, set func(string, *Settings)) *key {
-	k := fallback(name)
-	return &key{rating: annotation.No, why: "weir reads it like the annotation " + name + " of every Ingress", set: set,
-		refuses: func(value string) bool { return k.byAnnotation(Rated{Value: value}).Refused }}
+	return &key{snippet: name, set: set}
 }
 
 // restricting are the words of nginx that restrict access, or that send requests elsewhere.

@@ -31,7 +31,9 @@ func (v *View) readClientCheck(g *gatewayv1.Gateway, l *Listener) {
 			message = firstProblem.Message
 		}
 		l.accept = problem(gatewayv1.ListenerReasonNoValidCACertificate, "weir cannot check the certificates of clients. %s", message)
-	case value(&spec.Mode, "") != gatewayv1.AllowInsecureFallback:
+	case spec.Mode == gatewayv1.AllowInsecureFallback:
+		l.Clients.Ask = true
+	default:
 		l.Clients = ClientCheck{Required: true, CAs: cas}
 	}
 }

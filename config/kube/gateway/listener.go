@@ -43,6 +43,8 @@ type Listener struct {
 // ClientCheck is how weir checks the certificates of the clients of a listener.
 type ClientCheck struct {
 	Required bool
+	// Ask means that clients are asked for a certificate, and need none.
+	Ask bool
 	// CAs are the certificates of authorities in PEM. Not empty if Required.
 	CAs []byte
 }

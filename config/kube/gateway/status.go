@@ -90,15 +90,20 @@ func Features() (all []gatewayv1.SupportedFeature) {
 
 // features are the names of these features.
 var features = []string{
-	"Gateway", "GatewayAddressEmpty", "GatewayFrontendClientCertificateValidation", "GatewayHTTPListenerIsolation",
+	"BackendTLSPolicy", "BackendTLSPolicySANValidation",
+	"GRPCRoute", "GRPCRouteNamedRouteRule",
+	"Gateway", "GatewayAddressEmpty", "GatewayBackendClientCertificate", "GatewayFrontendClientCertificateValidation",
+	"GatewayFrontendClientCertificateValidationInsecureFallback", "GatewayHTTPListenerIsolation",
 	"GatewayHTTPSListenerDetectMisdirectedRequests", "GatewayPort8080", "GatewayStaticAddresses",
 	"HTTPRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
-	"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendTimeout", "HTTPRouteDestinationPortMatching",
-	"HTTPRouteHostRewrite", "HTTPRouteMethodMatching", "HTTPRouteNamedRouteRule", "HTTPRouteParentRefPort", "HTTPRoutePathRedirect",
-	"HTTPRoutePathRewrite", "HTTPRoutePortRedirect", "HTTPRouteQueryParamMatching", "HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors",
-	"HTTPRouteRequestPercentageMirror", "HTTPRouteRequestTimeout", "HTTPRouteResponseHeaderModification", "HTTPRouteRetry",
-	"HTTPRouteRetryBackendTimeout", "HTTPRouteRetryConnectionError", "HTTPRouteSchemeRedirect",
-	"ReferenceGrant",
+	"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendRequestHeaderModification",
+	"HTTPRouteBackendTimeout", "HTTPRouteCORS", "HTTPRouteDestinationPortMatching", "HTTPRouteHostRewrite", "HTTPRouteMethodMatching",
+	"HTTPRouteNamedRouteRule", "HTTPRouteParentRefPort", "HTTPRoutePathRedirect", "HTTPRoutePathRewrite", "HTTPRoutePortRedirect",
+	"HTTPRouteQueryParamMatching", "HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors", "HTTPRouteRequestPercentageMirror",
+	"HTTPRouteRequestTimeout", "HTTPRouteResponseHeaderModification", "HTTPRouteRetry", "HTTPRouteRetryBackendTimeout",
+	"HTTPRouteRetryConnectionError", "HTTPRouteSchemeRedirect",
+	"ListenerSet", "ReferenceGrant",
+	"TCPRoute", "TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate",
 }
 
 // StatusOfClass is the status of a class of weir.
@@ -171,10 +176,10 @@ func (g *Gateway) servesSets() bool {
 	return slices.ContainsFunc(g.Sets, func(s *Set) bool { return s.rejected == nil && s.valid() > 0 })
 }
 
-// valid counts the valid listeners of a ListenerSet.
+// valid counts the listeners of a ListenerSet that can serve something.
 func (s *Set) valid() (n int) {
 	for _, l := range s.Listeners {
-		if l.conflict == nil && l.accept == nil {
+		if l.Serves() {
 			n++
 		}
 	}
@@ -263,7 +268,7 @@ func (l *Listener) conditions(generation int64, g *Gateway) []metav1.Condition {
 // accepted is why the ListenerSet is not accepted; nil: it is.
 func (s *Set) accepted() *Problem {
 	if s.rejected == nil && s.valid() == 0 {
-		return problem(gatewayv1.ListenerSetReasonListenersNotValid, "No listener is valid; their conditions have the reasons.")
+		return problem(gatewayv1.ListenerSetReasonListenersNotValid, "No listener is valid and has a certificate; their conditions have the reasons.")
 	}
 	return s.rejected
 }
@@ -276,8 +281,6 @@ func (g *Gateway) statusOfSet(set *Set, names func(*Listener) []string) SetStatu
 	case accept != nil:
 	case len(g.Assigned.Addresses) == 0:
 		program = problem(gatewayv1.ListenerSetReasonPending, "The Gateway has no address.")
-	case !slices.ContainsFunc(set.Listeners, (*Listener).Serves):
-		program = problem(gatewayv1.ListenerSetReasonInvalid, "No listener serves anything; their conditions have the reasons.")
 	}
 	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}
 	s.Conditions = []metav1.Condition{

@@ -147,7 +147,7 @@ func (d *head) readHost(req *message.Request) error {
 // side has understood the request.
 func setUpgrade(req *message.Request, protocol message.Span) error {
 	p := req.Bytes(protocol)
-	if !message.ValidProtocol(p) || message.EqualFold(p, "h2c") {
+	if !message.ValidProtocol(p) || message.HidesRequests(p) {
 		return errBadUpgrade
 	}
 	req.Upgrade = protocol

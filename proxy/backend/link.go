@@ -40,26 +40,26 @@ type ResponseReader interface {
 	BodyEnded() bool
 }
 
-// Session connects one exchange or tunnel with an endpoint: a connection of its own, or
+// Link connects one exchange or tunnel with an endpoint: a connection of its own, or
 // a stream of a shared connection. It has one owner at a time: the caller of Dial, Connect
 // or Idle owns it until Keep or Close.
-type Session struct {
+type Link struct {
 	transport // &own or &call
 
-	// HTTP is the codec of an HTTP session; nil until Speak.
+	// HTTP is the codec of an HTTP link; nil until Speak.
 	HTTP Codec
-	// Reused means that the session comes from the pool. The endpoint may have closed it
+	// Reused means that the link comes from the pool. The endpoint may have closed it
 	// while it was idle.
 	Reused bool
 
 	endpoint *Endpoint
 	private  bool // it belongs to one client connection
 
-	own  connTransport // used if the session has a connection of its own
+	own  connTransport // used if the link has a connection of its own
 	call callTransport // used if it has a stream of a shared connection
 }
 
-// transport is how a session reaches its endpoint: a connTransport or a callTransport.
+// transport is how a link reaches its endpoint: a connTransport or a callTransport.
 type transport interface {
 	// Await calls step until it returns true, or until the wait ends with an error (see
 	// conn.Conn). Reads within step do not wait.
@@ -76,14 +76,14 @@ type transport interface {
 	// WasCut reports whether Cut was called.
 	WasCut() bool
 
-	// Usable reports whether an idle session can carry another request. Call it within
+	// Usable reports whether an idle link can carry another request. Call it within
 	// Await.
 	Usable() bool
 	// Release releases the buffers that hold no bytes.
 	Release()
 	// Sent returns how many bytes weir has sent. The number counts only for SentNothing.
 	Sent() int64
-	// SentNothing reports whether weir has certainly sent no byte of the session since Sent
+	// SentNothing reports whether weir has certainly sent no byte of the link since Sent
 	// returned the number since.
 	SentNothing(since int64) bool
 
@@ -96,39 +96,39 @@ type transport interface {
 	// of its body. Otherwise it ends with a frame or a chunk that has no bytes.
 	EndsByLength() bool
 
-	// TunnelEnd makes the session the end of a tunnel. The close of the end closes the
-	// session. a is charged for the memory that a shared connection holds for the tunnel;
+	// TunnelEnd makes the link the end of a tunnel. The close of the end closes the
+	// link. a is charged for the memory that a shared connection holds for the tunnel;
 	// nil: no account is.
 	TunnelEnd(a *memory.Account) tunnel.End
 
-	// keep and close are Keep and Close of the session s, which uses this transport.
-	keep(s *Session)
-	close(s *Session) error
+	// keep and close are Keep and Close of the link s, which uses this transport.
+	keep(s *Link)
+	close(s *Link) error
 }
 
-// Endpoint returns the endpoint of the session.
-func (s *Session) Endpoint() *Endpoint { return s.endpoint }
+// Endpoint returns the endpoint of the link.
+func (s *Link) Endpoint() *Endpoint { return s.endpoint }
 
 // Speak prepares a new connection for HTTP/1.1: it sets HTTP.
-func (s *Session) Speak(limits message.Limits) {
+func (s *Link) Speak(limits message.Limits) {
 	s.own.speak(limits)
 	s.HTTP = &s.own.http1
 }
 
 // Close ends the connection, over TLS with a close_notify, and releases the codec's
 // memory. Of a shared connection it ends only the stream. After Close the caller must not
-// use the session.
-func (s *Session) Close() error { return s.close(s) }
+// use the link.
+func (s *Link) Close() error { return s.close(s) }
 
-// Idle returns a stream of a shared connection, or the session that became idle last. It
+// Idle returns a stream of a shared connection, or the link that became idle last. It
 // returns nil if there is neither; then the caller calls Connect. The caller checks whether
-// the session is still alive, and closes it if it is not.
-func (e *Endpoint) Idle(need Need) *Session {
+// the link is still alive, and closes it if it is not.
+func (e *Endpoint) Idle(need Need) *Link {
 	e.mu.Lock()
 	if len(e.trunks.list) > 0 && e.dial.Load().mayShare(need) {
 		if t := e.take(); t != nil {
 			e.mu.Unlock()
-			return t.session()
+			return t.link()
 		}
 	}
 	n := len(e.idle)
@@ -148,12 +148,12 @@ func (e *Endpoint) Idle(need Need) *Session {
 	return s
 }
 
-// Keep puts a session into the pool for keep_alive. Any exchange may use it again. After
-// Keep the caller must not use the session. Keep closes the session instead if
+// Keep puts a link into the pool for keep_alive. Any exchange may use it again. After
+// Keep the caller must not use the link. Keep closes the link instead if
 //   - the pool already holds max_idle,
 //   - the endpoint was removed, or is terminating while others serve,
 //   - the settings with which the connection was made (takes) have changed.
-func (e *Endpoint) Keep(s *Session) { s.keep(s) }
+func (e *Endpoint) Keep(s *Link) { s.keep(s) }
 
 // mostIdle returns the number of idle connections that the pool may hold.
 func (e *Endpoint) mostIdle() int {
@@ -177,8 +177,8 @@ func (e *Endpoint) SharedCount() int {
 	return len(e.trunks.list)
 }
 
-// takeIdle removes and returns all idle sessions, including private ones.
-func (e *Endpoint) takeIdle() []*Session {
+// takeIdle removes and returns all idle links, including private ones.
+func (e *Endpoint) takeIdle() []*Link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	idle := slices.AppendSeq(e.idle, maps.Keys(e.held))
@@ -186,8 +186,8 @@ func (e *Endpoint) takeIdle() []*Session {
 	return idle
 }
 
-func closeAll(sessions []*Session) {
-	for _, s := range sessions {
+func closeAll(links []*Link) {
+	for _, s := range links {
 		s.Close()
 	}
 }

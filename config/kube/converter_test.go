@@ -137,10 +137,30 @@ func TestGroups(t *testing.T) {
 				Rules: []networkingv1.IngressRule{{Host: o.host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}}}}}})
 		}
 		for owned, want := range map[bool]string{false: f.shared, true: f.owned} {
-			got := ""
-			found := groups(all, traitsOf, owned)
+			got, g := "", newJoints(owned)
+			var members []*member
 			for _, o := range all {
-				got += fmt.Sprint(slices.IndexFunc(found, func(g []*networkingv1.Ingress) bool { return slices.Contains(g, o) }))
+				members = append(members, &member{Ingress: o})
+				g.add(members[len(members)-1])
+			}
+			number := map[*member]int{} // of the group
+			for _, m := range members {
+				if _, known := number[m]; !known {
+					next := 0
+					for _, n := range number {
+						next = max(next, n+1)
+					}
+					for _, other := range g.groupOf(m) {
+						number[other] = next
+					}
+				}
+				got += fmt.Sprint(number[m])
+			}
+			for _, m := range members {
+				g.remove(m)
+			}
+			if len(g.hosts)+len(g.closed) > 0 {
+				t.Errorf("%s: after all Ingresses were removed, %v and %v are left", name, g.hosts, g.closed)
 			}
 			if got != want {
 				t.Errorf("%s, hosts are owned: %t: the groups are %s, not %s", name, owned, got, want)

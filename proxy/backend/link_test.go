@@ -8,10 +8,10 @@ import (
 
 // Both kinds of transport report the properties of their connection to an attempt.
 func TestTransports(t *testing.T) {
-	own := newSession(nil, &conn.Conn{}, nil)
-	call := &Session{}
+	own := newLink(nil, &conn.Conn{}, nil)
+	call := &Link{}
 	call.transport = &call.call
-	f := func(s *Session, shared, silent bool) {
+	f := func(s *Link, shared, silent bool) {
 		t.Helper()
 		if s.Shared() != shared || s.CanRefuse() != shared || s.EndsByLength() == shared {
 			t.Errorf("shared %t: shared %t, can refuse %t, ends by length %t", shared, s.Shared(), s.CanRefuse(), s.EndsByLength())

@@ -1,0 +1,215 @@
+package annotation
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weirproxy/weir/proxy/script"
+)
+
+// snippets is the family of nginx configuration.
+var snippets = map[string]judge{
+	"configuration-snippet": {look: rateSnippets("configuration-snippet"), set: setSnippets},
+	"server-snippet":        {look: rateSnippets("server-snippet"), set: setSnippets},
+	"stream-snippet":        always(No, noSnippet),
+}
+
+// Snippets are the texts of the snippets that weir reads. Both are empty if weir does not support one
+// of them.
+type Snippets struct{ Host, Location string }
+
+const (
+	onlyAllowed  = "weir reads snippets only if allow-snippet-annotations is true in the ConfigMap of kubernetes.ingress_nginx"
+	snippetOff   = onlyAllowed + "; allow them, or set in weir's configuration what the snippet does"
+	snippetOut   = onlyAllowed + ", and this one may restrict access, so weir answers 503 for an Ingress that has it; allow snippets, or do the same in the application or in weir's configuration, and remove the annotation"
+	snippetHas   = "weir does not support %s, and so does nothing of the snippet; take it out"
+	snippetShut  = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; take it out, and do the same in the application or in weir's configuration"
+	snippetNear  = "weir does nothing for %s"
+	snippetAny   = "the snippet has allow or deny, and weir does not combine these with satisfy: any, so weir answers 503 for an Ingress that has it; write allowlist-source-range"
+	snippetLoose = "the snippet may refuse requests; " + looseList
+)
+
+// allowsSnippets reports whether the ConfigMap of the controller allows snippets, or has them itself.
+func (c context) allowsSnippets() bool {
+	if isTrue(c.keys["allow-snippet-annotations"]) {
+		return true
+	}
+	for _, name := range []string{"server-snippet", "configuration-snippet"} {
+		if c.value(name) != c.keys[name] {
+			return false
+		}
+	}
+	return true
+}
+
+func rateSnippets(name string) func(string, context) (Rating, string) {
+	return func(value string, c context) (Rating, string) {
+		switch r, _ := snippet(value, c); {
+		case r == Exact:
+			return Exact, "" // it is empty
+		case c.allowsSnippets():
+		case r == guard:
+			return guard, snippetOut
+		default:
+			return No, snippetOff
+		}
+		_, ratings := readSnippets(c)
+		if r, ok := ratings[name]; ok {
+			return r.Rating, r.why
+		}
+		return Exact, ""
+	}
+}
+
+func setSnippets(_ string, c context, s *Settings) (Rating, string) {
+	s.Snippets, _ = readSnippets(c)
+	return Exact, ""
+}
+
+// RefusedSnippets returns why weir closes the paths of an Ingress because of its snippets, if they are
+// allowed: sentences without a full stop, each of which names what weir does not support.
+func RefusedSnippets(i *networkingv1.Ingress) (why []string) {
+	if i.Annotations[Nginx+"configuration-snippet"]+i.Annotations[Nginx+"server-snippet"] == "" {
+		return nil
+	}
+	c := contextOf(i)
+	_, ratings := readSnippets(c)
+	for _, name := range slices.Sorted(maps.Keys(ratings)) {
+		if r := ratings[name]; r.Rating == guard {
+			why = append(why, Nginx+name+": "+r.why)
+		}
+	}
+	return why
+}
+
+// readSnippets reads both snippets, because that of the location has the variables of the other one.
+func readSnippets(c context) (s Snippets, ratings map[string]because) {
+	ratings = map[string]because{}
+	host, location := c.value("server-snippet"), c.value("configuration-snippet")
+	if !c.allowsSnippets() {
+		return s, ratings
+	}
+	ok := true
+	for _, one := range []struct {
+		name, text     string
+		host, location string
+	}{{"server-snippet", host, host, ""}, {"configuration-snippet", location, host, location}} {
+		if one.text == "" || !ok && one.name == "configuration-snippet" {
+			continue
+		}
+		r := c.rateSnippet(one.host, one.location, one.text)
+		if r.Rating != "" {
+			ratings[one.name] = r
+		}
+		ok = ok && r.Rating != No && r.Rating != guard
+	}
+	if !ok {
+		return s, ratings
+	}
+	return Snippets{host, location}, ratings
+}
+
+// rateSnippet rates the snippet for a location with that of its host, or the latter alone. text is the
+// one that is rated.
+func (c context) rateSnippet(host, location, text string) because {
+	p, err := script.Parse(host, location, c.constants())
+	if err != nil {
+		if r, _ := snippet(text, c); r != guard {
+			return because{No, fmt.Sprintf(snippetHas, err)}
+		}
+		return because{guard, fmt.Sprintf(snippetShut, err)}
+	}
+	_, _, err = Clients(p.Access)
+	switch {
+	case err != nil:
+		return because{guard, fmt.Sprintf(snippetShut, err)}
+	case len(p.Access) > 0 && c.value("satisfy") == "any":
+		return because{guard, snippetAny}
+	case c.loose && (p.MayRefuse() || len(p.Access) > 0):
+		return because{guard, snippetLoose}
+	case len(p.Ignored) > 0:
+		return because{Near, fmt.Sprintf(snippetNear, strings.Join(p.Ignored, ", "))}
+	}
+	return because{}
+}
+
+// Clients converts the directives allow and deny, of which the first one with the client's address
+// counts, to the clients that may use a route, and those that may not. An empty allow has every client.
+func Clients(entries []script.Entry) (allow, deny []netip.Prefix, err error) {
+	var seen []netip.Prefix
+	for _, e := range entries {
+		all := []netip.Prefix{everyIPv4, everyIPv6}
+		if e.Network != "all" {
+			n, ok := network(e.Network)
+			if !ok {
+				return nil, nil, fmt.Errorf("allow or deny of %s", e.Network)
+			}
+			all = []netip.Prefix{n}
+		}
+		for _, n := range all {
+			left := without(n, seen)
+			if e.Allow {
+				allow = append(allow, left...)
+			} else {
+				deny = append(deny, left...)
+			}
+			seen = append(seen, n)
+		}
+		if len(allow)+len(deny) > mostClients {
+			return nil, nil, fmt.Errorf("networks in allow and deny that contain each other in too many places")
+		}
+		if e.Network != "all" {
+			continue
+		}
+		if e.Allow { // whoever is not denied is allowed
+			return nil, deny, nil
+		}
+		// The last entry denies all others, so the list of those who are allowed is enough.
+		if len(allow) == 0 {
+			return nil, all, nil
+		}
+		return allow, nil, nil
+	}
+	return nil, deny, nil
+}
+
+// mostClients limits the networks that come of allow and deny.
+const mostClients = 10_000
+
+// without returns the networks that have the addresses of n that are in none of the others.
+func without(n netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	left := []netip.Prefix{n}
+	for _, o := range others {
+		var next []netip.Prefix
+		for _, p := range left {
+			switch {
+			case !p.Overlaps(o):
+				next = append(next, p)
+			case o.Bits() > p.Bits(): // o is a part of p
+				next = append(next, around(p, o)...)
+			}
+		}
+		left = next
+	}
+	return left
+}
+
+// around returns the networks that have the addresses of p that are not in its part o.
+func around(p, o netip.Prefix) (all []netip.Prefix) {
+	for bits := p.Bits() + 1; bits <= o.Bits(); bits++ {
+		address := o.Addr().AsSlice()
+		for i := range address { // the half of the network that does not have o
+			if at := bits - 1; at/8 == i {
+				address[i] ^= 0x80 >> (at % 8)
+			}
+		}
+		half, _ := netip.AddrFromSlice(address)
+		all = append(all, netip.PrefixFrom(half, bits).Masked())
+	}
+	return all
+}

@@ -1,0 +1,153 @@
+package filter
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// runScript runs the snippets for a request, such as "GET /a?b; X-A: c", and returns what weir answers,
+// or what the endpoint gets; and then the headers of the response, to which the endpoint adds its own.
+func runScript(t *testing.T, server, location, request string, status int, theirs string) (answer, target, headers string) {
+	t.Helper()
+	words := strings.Split(request, "; ")
+	method, path, _ := strings.Cut(words[0], " ")
+	x := newExchange(method, "/")
+	x.req.Reset()
+	x.req.SetMethod(x.req.StoreString(method))
+	if err := x.req.SetTarget(x.req.StoreString(path)); err != nil {
+		t.Fatal(err)
+	}
+	x.req.Host = x.req.StoreString("App.test:8080")
+	x.with(strings.Join(words[1:], "|"))
+	chain := Compile(&config.Route{Backend: "b", Script: &config.Script{Host: server, Location: location}}, nil)
+	if chain.Answer(x) {
+		answer = x.answer
+	} else {
+		chain.EditRequest(x)
+		x.req.Drop(message.XRequestID)
+		answer = strings.Join(shown(&x.req.Head), "|")
+		if x.req.Rewritten.Len() > 0 {
+			target = string(x.req.Bytes(x.req.Rewritten))
+		}
+		x.res.Status = status
+		for _, line := range strings.Split(theirs, "|") {
+			if name, value, ok := strings.Cut(line, ": "); ok {
+				x.res.AddField(name, value)
+			}
+		}
+	}
+	chain.EditResponse(x, &x.res)
+	return answer, target, strings.Join(lines(&x.res.Head), "|")
+}
+
+func TestScripts(t *testing.T) {
+	f := func(location, request, answer, headers string) {
+		t.Helper()
+		got, _, h := runScript(t, "", location, request, 200, "")
+		if got != answer || h != headers {
+			t.Errorf("%s with %s\nis   %q %q\nwant %q %q", location, request, got, h, answer, headers)
+		}
+	}
+	f("return 403;", "GET /", "403 snippet ", "")
+	f("return 200 \"hi $remote_addr\";", "GET /", "200 snippet hi unknown", "Content-Type: text/html")
+	f("default_type text/plain; return 418 'no';", "GET /", "418 snippet no", "Content-Type: text/plain")
+	f("return 204 x;", "GET /", "204 snippet ", "")
+	f("return 301 https://$host$request_uri;", "GET /a?b", "301 snippet this has moved", "Location: https://app.test/a?b")
+	f("return 302 /new$is_args$args;", "GET /a?b", "302 snippet this has moved", "Location: http://app.test/new?b")
+	f("return 302 /new$is_args$args;", "GET /a", "302 snippet this has moved", "Location: http://app.test/new")
+	f("return 302 https://a.test$uri;", "GET /%0d%0aX", "400 rewrite", "")
+	secret := `if ($http_x_secret != "yes") { return 403; }`
+	f(secret, "GET /", "403 snippet ", "")
+	f(secret, "GET /; X-Secret: yes", "X-Secret: yes", "")
+	f(`if ($http_x_a) { return 403; }`, "GET /; X-A: 0", "X-A: 0", "")
+	f(`if ($http_x_a) { return 403; }`, "GET /; X-A: 1", "403 snippet ", "")
+	admin := `if ($uri ~* "^/admin") { return 404; }`
+	for _, path := range []string{"/admin", "/ADMIN/x", "//admin", "/%61dmin", "/a%64min?x"} {
+		f(admin, "GET "+path, "404 snippet ", "")
+	}
+	f(admin, "GET /x/admin", "", "")
+	f(`if ($uri !~ \.js$) { return 404; }`, "GET /a.js", "", "")
+	f(`if ($uri !~* \.js$) { return 404; }`, "GET /a.css", "404 snippet ", "")
+	f("rewrite ^/old$ /new permanent;", "GET /old?a=b", "301 snippet this has moved", "Location: http://app.test/new?a=b")
+	f("rewrite ^/old$ /new? permanent;", "GET /old?a=b", "301 snippet this has moved", "Location: http://app.test/new")
+	f("rewrite ^/old$ /new permanent;", "GET /old/x", "", "")
+	f("rewrite ^/old/(.*)$ https://a.test/$1?c=d redirect;", "GET /old/x%20y?a=b", "302 snippet this has moved", "Location: https://a.test/x%20y?c=d&a=b")
+	f("set $a 1; if ($http_x) { set $a \"$a-$http_x\"; } add_header X-A $a;", "GET /; X: b", "X: b", "X-A: 1-b")
+	f("set $a 1; if ($http_x) { set $a \"$a-$http_x\"; } add_header X-A $a;", "GET /", "", "X-A: 1")
+	f(`set $ip $remote_addr; if ($http_x_f ~ "^([^,]+)") { set $ip $1; } proxy_set_header X-Ip $ip;`, "GET /; X-F: a,b", "X-F: a,b|X-Ip: a", "")
+	f("proxy_set_header X-A b; proxy_set_header Accept-Encoding '';", "GET /; x_a: forged; Accept-Encoding: gzip; X-K: k", "X-A: b|X-K: k", "")
+	f("proxy_set_header X-A \"$http_x_a!\";", "GET /; X-A: mine", "X-A: mine!", "")
+	f("proxy_set_header X-U $uri;", "GET /%0aX-A:b", "", "") // a value never adds a line
+	f("add_header X-U $uri; add_header X-E '';", "GET /%0a", "", "")
+	f("no_such_directive;", "GET /", "503 snippet ", "") // the conversion of objects refuses it
+	f("set $a 1; break; return 403;", "GET /", "", "")
+	f("if ($http_x) { break; } return 403;", "GET /; X: 1", "X: 1", "")
+	f("add_header X-A $arg_a$cookie_c;", "GET /?b=c&A=1; Cookie: d=e; c=2", "Cookie: d=e", "X-A: 1") // "; " ends the header of this test
+}
+
+// add_header adds to responses that are no errors; more_set_headers and the others replace and remove.
+// A block of if inherits the changes of its kind that it has none of.
+func TestScriptResponses(t *testing.T) {
+	f := func(location string, status int, headers string) {
+		t.Helper()
+		if _, _, h := runScript(t, "", location, "GET /x; X: 1", status, "X-A: theirs|X-B: theirs|X-Powered-By: theirs|X-Powered-With: theirs"); h != headers {
+			t.Errorf("%s with %d\nis   %q\nwant %q", location, status, h, headers)
+		}
+	}
+	const theirs, powered = "X-A: theirs|X-B: theirs|X-Powered-By: theirs|X-Powered-With: theirs", "X-Powered-By: theirs|X-Powered-With: theirs"
+	f("add_header x-a b;", 200, theirs+"|x-a: b")
+	f("add_header x-a b;", 404, theirs)
+	f("add_header x-a b always;", 404, theirs+"|x-a: b")
+	f("more_set_headers 'x-a: b' 'X-B:';", 500, powered+"|x-a: b")
+	f("more_clear_headers x-powered-* X-A;", 500, "X-B: theirs")
+	f("more_set_headers 'X-A: b'; proxy_hide_header X-A;", 200, "X-B: theirs|"+powered+"|X-A: b")
+	f("add_header X-A b; proxy_hide_header X-A;", 200, "X-B: theirs|"+powered+"|X-A: b")
+	f("add_header X-C d; if ($http_x) { add_header X-E f; }", 200, theirs+"|X-E: f")
+	f("add_header X-C d; if ($http_x) { more_set_headers 'X-A: f'; }", 200, "X-B: theirs|"+powered+"|X-A: f|X-C: d")
+	f("add_header X-C d; if ($http_y) { add_header X-E f; }", 200, theirs+"|X-C: d")
+	f("if ($http_x) { add_header X-E f; } if ($uri) { set $a b; }", 200, theirs) // the last if counts
+}
+
+// rewrite ... break gives the endpoint another path, before rewrite-target.
+func TestScriptRewrites(t *testing.T) {
+	f := func(location, path, target, answer string) {
+		t.Helper()
+		if a, got, _ := runScript(t, "", location, "GET "+path, 200, ""); got != target || a != answer {
+			t.Errorf("%s with %s gives %q %q, want %q", location, path, got, a, target)
+		}
+	}
+	f("rewrite /api/(.*) /$1 break;", "/api/x%20y?a=b", "/x%20y?a=b", "")
+	f("rewrite /api/(.*) /$1? break;", "/api/x?a=b", "/x", "")
+	f("rewrite /api/(.*) /$1?c=d break;", "/api/x?a=b", "/x?c=d&a=b", "")
+	f("rewrite /api/(.*) /$1 break; return 403;", "/api/x", "/x", "")
+	f("rewrite /api/(.*) /$1 break; return 403;", "/other", "", "403 snippet ")
+	f("rewrite ^/a(.*) /$1 break;", "/a/%2fx", "", "400 rewrite") // it would begin with two slashes
+	chain := Compile(&config.Route{Backend: "b", Script: &config.Script{Location: "rewrite ^/a$ /b break; if ($uri = /stop) { break; }"}, Rewrite: &config.Rewrite{Path: "/c"}}, nil)
+	for path, want := range map[string]string{"/a": "/b", "/d": "/c", "/stop": ""} {
+		x := newBrowser("")
+		x.req.SetTarget(x.req.StoreString(path))
+		if chain.Answer(x); string(x.req.Bytes(x.req.Rewritten)) != want {
+			t.Errorf("%s becomes %q, want %q", path, x.req.Bytes(x.req.Rewritten), want)
+		}
+	}
+}
+
+// The steps of the server come before CORS, and those of the location after it.
+func TestScriptOrder(t *testing.T) {
+	f := func(server, location, answer string) {
+		t.Helper()
+		chain := Compile(&config.Route{Backend: "b", Script: &config.Script{Host: server, Location: location}, CORS: &config.CORS{Origins: []string{"*"}, AsNginx: true},
+			Redirect: &config.Redirect{Port: 443, Status: 308}, Clients: &config.Clients{Allow: nil, Deny: nil}}, nil)
+		for method, want := range map[string]string{"OPTIONS": answer, "GET": ""} {
+			x := newExchange(method, "/")
+			if chain.Answer(x); want != "" && !strings.HasPrefix(x.answer, want) || want == "" && !strings.HasPrefix(x.answer, "418") {
+				t.Errorf("%s: %s %s: %q", method, server, location, x.answer)
+			}
+		}
+	}
+	f("return 418;", "", "418")
+	f("", "return 418;", "204")
+}

@@ -1,0 +1,515 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Parse reads the snippets for a host and for a location. constants are variables of nginx that have
+// the same value for all requests. The error names the directive that weir does not support.
+func Parse(host, location string, constants map[string]string) (*Program, error) {
+	if max(len(host), len(location)) > mostText {
+		return nil, fmt.Errorf("it is longer than %d bytes", mostText)
+	}
+	b := &builder{constants: constants, program: &Program{Confs: []Conf{{}}}, variables: map[string]int{}}
+	outer, own := &Conf{}, &Conf{}
+	if err := b.read(host, true, outer); err != nil {
+		return nil, err
+	}
+	if err := b.read(location, false, own); err != nil {
+		return nil, err
+	}
+	b.program.Confs[0] = *own
+	b.inherit(outer)
+	slices.Sort(b.program.Ignored)
+	b.program.Ignored = slices.Compact(b.program.Ignored)
+	return b.program, nil
+}
+
+type builder struct {
+	constants map[string]string
+	program   *Program
+	variables map[string]int // of set
+	host      bool           // the text is that of a host
+	access    []Entry        // of the text
+}
+
+func (b *builder) read(text string, host bool, conf *Conf) error {
+	all, err := (&lexer{text: text}).directives(0)
+	if err != nil {
+		return err
+	}
+	b.host, b.access = host, nil
+	steps, err := b.steps(all, conf, false)
+	if err != nil {
+		return err
+	}
+	if host {
+		b.program.Host, b.program.Access, b.program.OfHost = steps, b.access, true
+		return nil
+	}
+	b.program.Location = steps
+	if len(b.access) > 0 {
+		b.program.Access, b.program.OfHost = b.access, false
+	}
+	return nil
+}
+
+// inherit adds the changes of the host's level. nginx inherits add_header only if the location has
+// none.
+func (b *builder) inherit(outer *Conf) {
+	own := &b.program.Confs[0]
+	adds := slices.ContainsFunc(own.Response, func(e Edit) bool { return e.Kind == Add || e.Kind == AddAlways })
+	var all []Edit
+	for _, e := range outer.Response {
+		if !adds || e.Kind != Add && e.Kind != AddAlways {
+			all = append(all, e)
+		}
+	}
+	own.Response = append(all, own.Response...)
+	if own.Type == "" {
+		own.Type = outer.Type
+	}
+	for i := range b.program.Confs[1:] { // blocks of if inherit from the location
+		c := &b.program.Confs[i+1]
+		adds := slices.ContainsFunc(c.Response, func(e Edit) bool { return e.Kind == Add || e.Kind == AddAlways })
+		var all []Edit
+		for _, e := range own.Response {
+			if !adds || e.Kind != Add && e.Kind != AddAlways {
+				all = append(all, e)
+			}
+		}
+		c.Response = append(all, c.Response...)
+		if c.Type == "" {
+			c.Type = own.Type
+		}
+	}
+}
+
+// steps reads directives. Those that change HTTP headers go into conf.
+func (b *builder) steps(all []directive, conf *Conf, inIf bool) (steps []Step, err error) {
+	for _, d := range all {
+		s, err := b.directive(d, conf, inIf)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			steps = append(steps, *s)
+		}
+	}
+	return steps, nil
+}
+
+// errUnknown is the error of a directive that weir does not support.
+func errUnknown(d directive) error { return fmt.Errorf("the directive %s", d.words[0]) }
+
+func (b *builder) directive(d directive, conf *Conf, inIf bool) (*Step, error) {
+	name := d.words[0]
+	switch {
+	case name == "if" && d.open:
+		if inIf {
+			return nil, errors.New("an if within an if")
+		}
+		return b.ifBlock(d)
+	case d.open:
+		return nil, errUnknown(d)
+	case name == "set":
+		return b.set(d)
+	case name == "return":
+		return b.returns(d)
+	case name == "rewrite":
+		return b.rewrite(d)
+	case name == "break" && len(d.words) == 1:
+		return &Step{Kind: Break}, nil
+	}
+	if inIf && (name == "allow" || name == "deny" || strings.HasPrefix(name, "proxy_")) || inIf && b.host {
+		return nil, fmt.Errorf("%s within an if", name)
+	}
+	return nil, b.edit(d, conf)
+}
+
+// edit reads a directive that is no step: it changes HTTP headers, or restricts clients, or has no effect.
+func (b *builder) edit(d directive, conf *Conf) error {
+	words := d.words[1:]
+	switch name := d.words[0]; {
+	case name == "add_header":
+		return b.addHeader(d, conf)
+	case name == "more_set_headers":
+		return b.moreSet(d, conf)
+	case name == "more_clear_headers":
+		return b.remove(d, Remove, conf)
+	case name == "proxy_hide_header" && len(words) == 1:
+		return b.remove(d, Hide, conf)
+	case name == "proxy_set_header":
+		return b.setRequest(d, conf)
+	case name == "default_type" && len(words) == 1 && !strings.ContainsAny(words[0], "$\r\n"):
+		conf.Type = words[0]
+		return nil
+	case (name == "allow" || name == "deny") && len(words) == 1:
+		b.access = append(b.access, Entry{name == "allow", words[0]})
+		return nil
+	case name == "proxy_ssl_verify" && len(words) == 1 && words[0] == "off":
+		return nil // weir does not verify either
+	case slices.Contains(without, name), strings.HasPrefix(name, "proxy_cache"):
+		b.program.Ignored = append(b.program.Ignored, name)
+		return nil
+	}
+	return errUnknown(d)
+}
+
+// without are the directives that restrict no access, and that have no effect in weir: they are about
+// logs, sizes, times and compression.
+var without = []string{
+	"access_log", "charset", "error_log", "expires", "log_not_found", "server_tokens",
+	"gzip", "gzip_buffers", "gzip_comp_level", "gzip_disable", "gzip_http_version", "gzip_min_length", "gzip_proxied", "gzip_types", "gzip_vary", "brotli", "brotli_comp_level", "brotli_types",
+	"client_body_buffer_size", "client_header_buffer_size", "client_max_body_size", "large_client_header_buffers", "chunked_transfer_encoding",
+	"proxy_buffer_size", "proxy_buffering", "proxy_buffers", "proxy_busy_buffers_size", "proxy_http_version", "proxy_max_temp_file_size", "proxy_request_buffering", "proxy_no_cache",
+	"client_body_timeout", "client_header_timeout", "keepalive_timeout", "proxy_connect_timeout", "proxy_read_timeout", "proxy_send_timeout", "send_timeout",
+	"proxy_pass_header", "proxy_ssl_server_name", "tcp_nodelay", "tcp_nopush", "sendfile", "output_buffers",
+}
+
+// text reads a text with variables.
+func (b *builder) text(text string) (Text, error) {
+	return Split(text, func(name string) (Part, bool) {
+		if '1' <= name[0] && name[0] <= '9' && len(name) == 1 {
+			return Part{Variable: GroupPath + name}, true
+		}
+		if value, ok := b.constants[name]; ok {
+			return Part{Text: value}, true
+		}
+		if n, ok := b.variables[name]; ok {
+			return Part{Variable: VarPrefix + strconv.Itoa(n)}, true
+		}
+		switch name {
+		case "uri", "document_uri":
+			return Part{Variable: NormalPath}, true
+		case "is_args":
+			return Part{Variable: IsArgs}, true
+		case "https":
+			return Part{Variable: HTTPS}, true
+		case "literal_dollar":
+			return Part{Text: "$"}, true
+		}
+		v, ok := Variable(name)
+		return Part{Variable: v}, ok
+	})
+}
+
+// value is text for a value of an HTTP header.
+func (b *builder) value(d directive, text string) (Text, error) {
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return nil, fmt.Errorf("a control character in %s", d.words[0])
+	}
+	return b.text(strings.TrimSpace(text))
+}
+
+// set reads set. The variables of nginx itself, and those by which ingress-nginx works, stay as they
+// are.
+func (b *builder) set(d directive) (*Step, error) {
+	if len(d.words) != 3 || !strings.HasPrefix(d.words[1], "$") {
+		return nil, errUnknown(d)
+	}
+	name := strings.ToLower(d.words[1][1:])
+	_, isNginx := Variable(name)
+	if isNginx || slices.Contains(reserved, name) || name == "" || strings.Trim(name, nameChars) != "" || b.constants[name] != "" {
+		return nil, fmt.Errorf("set of the variable $%s", name)
+	}
+	text, err := b.text(d.words[2])
+	if err != nil {
+		return nil, err
+	}
+	n, known := b.variables[name]
+	if !known {
+		n = b.program.Variables
+		b.variables[name] = n
+		b.program.Variables++
+	}
+	return &Step{Kind: Set, Variable: n, Text: text}, nil
+}
+
+var reserved = []string{"uri", "document_uri", "is_args", "https", "literal_dollar", "server_name", "server_port", "limit_rate", "namespace", "ingress_name", "service_name", "service_port", "location_path",
+	"proxy_upstream_name", "proxy_host", "pass_server_port", "pass_port", "proxy_alternative_upstream_name", "balancer_ewma_score", "cors", "auth_cookie",
+	"auth_path", "cache_key", "tmp_cache_key", "target", "redirect_to", "full_x_forwarded_for", "connection_upgrade", "req_id"}
+
+// ifBlock reads a condition, such as ($host = "a").
+func (b *builder) ifBlock(d directive) (*Step, error) {
+	words := slices.Clone(d.words[1:])
+	if len(words) == 0 || !strings.HasPrefix(words[0], "(") || !strings.HasSuffix(words[len(words)-1], ")") {
+		return nil, errors.New("an if without a condition in parentheses")
+	}
+	if words[0] = words[0][1:]; words[0] == "" {
+		words = words[1:]
+	}
+	if len(words) > 0 {
+		last := &words[len(words)-1]
+		if *last = strings.TrimSuffix(*last, ")"); *last == "" && len(words) > 1 {
+			words = words[:len(words)-1]
+		}
+	}
+	c, err := b.condition(words)
+	if err != nil {
+		return nil, err
+	}
+	var conf Conf
+	block, err := b.steps(d.block, &conf, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &Step{Kind: If, Condition: c, Block: block}
+	if len(conf.Response) > 0 || conf.Type != "" {
+		b.program.Confs = append(b.program.Confs, conf)
+		s.Conf = len(b.program.Confs) - 1
+	}
+	return s, nil
+}
+
+func (b *builder) condition(words []string) (c Condition, err error) {
+	unknown := fmt.Errorf("the condition (%s)", strings.Join(words, " "))
+	if len(words) != 1 && len(words) != 3 || !strings.HasPrefix(words[0], "$") {
+		return c, unknown
+	}
+	if c.Of, err = b.text(words[0]); err != nil {
+		return c, err
+	}
+	if len(c.Of) != 1 || c.Of[0].Variable == "" && b.constants[strings.ToLower(words[0][1:])] == "" {
+		return c, unknown
+	}
+	if len(words) == 1 {
+		return c, nil
+	}
+	switch c.Operator = words[1]; c.Operator {
+	case "=", "!=":
+		c.Value, err = b.text(words[2])
+	case "~", "~*", "!~", "!~*":
+		c.Match = words[2]
+		_, err = Compile(c.Match, strings.HasSuffix(c.Operator, "*"))
+	default:
+		err = unknown
+	}
+	return c, err
+}
+
+// Compile compiles an expression that matches a part of a text, perhaps in any case.
+func Compile(text string, anyCase bool) (e *Expression, err error) {
+	if anyCase {
+		text = "(?i)" + text
+	}
+	e = new(Expression)
+	e.Regexp, _, err = expression.Compile(text, expression.Anywhere)
+	return e, err
+}
+
+// returns reads return.
+func (b *builder) returns(d directive) (s *Step, err error) {
+	s = &Step{Kind: Return}
+	words := d.words[1:]
+	switch len(words) {
+	case 1:
+		if s.Status, err = strconv.Atoi(words[0]); err != nil {
+			s.Status = 302 // a URL alone
+			s.Text, err = b.value(d, words[0])
+		}
+	case 2:
+		if s.Status, err = strconv.Atoi(words[0]); err == nil {
+			if s.Text, err = b.text(words[1]); s.redirects() && err == nil {
+				s.Text, err = b.value(d, words[1])
+			}
+		}
+	default:
+		err = errUnknown(d)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Status < 200 || s.Status > 599 || s.Status == 444 || s.Status == 499, s.redirects() && len(s.Text) == 0:
+		return nil, fmt.Errorf("return with the status %d", s.Status)
+	}
+	return s, nil
+}
+
+// redirects reports whether a return has a URL, and no body.
+func (s *Step) redirects() bool {
+	return s.Status >= 301 && s.Status <= 303 || s.Status == 307 || s.Status == 308
+}
+
+// Redirects reports whether the step redirects the request.
+func (s *Step) Redirects() bool { return s.redirects() }
+
+// rewrite reads rewrite. A path that is rewritten for the endpoint ends the steps (break); otherwise
+// nginx would look for another location.
+func (b *builder) rewrite(d directive) (s *Step, err error) {
+	if len(d.words) < 3 || len(d.words) > 4 {
+		return nil, errUnknown(d)
+	}
+	s = &Step{Kind: Rewrite, Match: d.words[1], KeepQuery: true}
+	if _, err = Compile(s.Match, false); err != nil {
+		return nil, err
+	}
+	to := d.words[2]
+	if rest, ends := strings.CutSuffix(to, "?"); ends {
+		to, s.KeepQuery = rest, false
+	}
+	if s.Text, err = b.value(d, to); err != nil {
+		return nil, err
+	}
+	flag := ""
+	if len(d.words) == 4 {
+		flag = d.words[3]
+	}
+	whole := strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme")
+	switch {
+	case flag == "permanent":
+		s.Status = 301
+	case flag == "redirect", whole:
+		s.Status = 302
+	case flag != "break" || b.host || !strings.HasPrefix(to, "/"):
+		return nil, errors.New("rewrite to another location")
+	}
+	return s, nil
+}
+
+func (b *builder) addHeader(d directive, conf *Conf) (err error) {
+	e := Edit{Kind: Add}
+	switch len(d.words) {
+	case 3:
+	case 4:
+		if d.words[3] != "always" {
+			return errUnknown(d)
+		}
+		e.Kind = AddAlways
+	default:
+		return errUnknown(d)
+	}
+	e.Name = d.words[1]
+	if err = checkResponse(e.Name); err != nil {
+		return fmt.Errorf("the HTTP header %s, which %w", e.Name, err)
+	}
+	if strings.EqualFold(e.Name, "last-modified") || strings.EqualFold(e.Name, "etag") { // nginx replaces these
+		return fmt.Errorf("add_header of the HTTP header %s", e.Name)
+	}
+	if e.Value, err = b.value(d, d.words[2]); err == nil {
+		conf.Response = append(conf.Response, e)
+	}
+	return err
+}
+
+// moreSet reads more_set_headers, without its options for statuses and types.
+func (b *builder) moreSet(d directive, conf *Conf) error {
+	if len(d.words) == 1 {
+		return errUnknown(d)
+	}
+	for _, word := range d.words[1:] {
+		if strings.HasPrefix(word, "-") {
+			return fmt.Errorf("the option %s of %s", word, d.words[0])
+		}
+		name, value, _ := strings.Cut(word, ":")
+		name = strings.TrimSpace(name)
+		if err := checkResponse(name); err != nil {
+			return fmt.Errorf("the HTTP header %s, which %w", name, err)
+		}
+		text, err := b.value(d, value)
+		if err != nil {
+			return err
+		}
+		conf.Response = append(conf.Response, Edit{Kind: Replace, Name: name, Value: text})
+	}
+	return nil
+}
+
+// remove reads names of headers of responses, which may end in a star.
+func (b *builder) remove(d directive, kind EditKind, conf *Conf) error {
+	if len(d.words) == 1 {
+		return errUnknown(d)
+	}
+	for _, name := range d.words[1:] {
+		if strings.HasPrefix(name, "-") {
+			return fmt.Errorf("the option %s of %s", name, d.words[0])
+		}
+		name = strings.TrimSuffix(name, ":")
+		plain := strings.TrimSuffix(name, "*")
+		if plain == "" {
+			return fmt.Errorf("%s of every HTTP header", d.words[0])
+		}
+		if err := checkResponse(plain); err != nil {
+			return fmt.Errorf("the HTTP header %s, which %w", name, err)
+		}
+		conf.Response = append(conf.Response, Edit{Kind: kind, Name: name})
+	}
+	return nil
+}
+
+// setRequest reads proxy_set_header. Headers that weir sets itself may only get the value that weir
+// gives them anyway.
+func (b *builder) setRequest(d directive, conf *Conf) error {
+	if len(d.words) != 3 {
+		return errUnknown(d)
+	}
+	name, value := d.words[1], d.words[2]
+	if SetsOwn(name, value) {
+		if value == "https" || value == "443" { // weir sends what the client used
+			b.program.Ignored = append(b.program.Ignored, d.words[0]+" "+name)
+		}
+		return nil
+	}
+	if err := checkRequest(name); err != nil {
+		return fmt.Errorf("the HTTP header %s, which %w", name, err)
+	}
+	text, err := b.value(d, value)
+	if err != nil {
+		return err
+	}
+	if b.host { // each location has headers of its own, so nginx inherits none
+		b.program.Ignored = append(b.program.Ignored, d.words[0])
+		return nil
+	}
+	conf.Request = append(conf.Request, Edit{Kind: Replace, Name: name, Value: text})
+	return nil
+}
+
+// own are the HTTP headers of requests that weir sets itself, or that apply only to the client's
+// connection, and the values with the same meaning as weir's.
+var own = map[string][]string{
+	"connection": {"upgrade", "$connection_upgrade", "$http_connection", "keep-alive", ""},
+	"upgrade":    {"$http_upgrade"},
+	"host":       {"$host", "$http_host", "$best_http_host"},
+
+	"x-real-ip": {"$remote_addr"}, "x-forwarded-for": {"$remote_addr", "$proxy_add_x_forwarded_for"},
+	"x-forwarded-proto": {"$scheme", "$pass_access_scheme", "https"}, "x-forwarded-host": {"$host", "$http_host", "$best_http_host"},
+	"x-forwarded-port":   {"$server_port", "$pass_server_port", "443"},
+	"x-forwarded-scheme": {"$scheme", "$pass_access_scheme", "https"}, "x-scheme": {"$scheme", "$pass_access_scheme", "https"}, "x-request-id": {"$req_id", "$request_id"},
+}
+
+// SetsOwn reports whether a header gets the value that weir sets.
+func SetsOwn(name, value string) bool {
+	values, known := own[strings.ToLower(name)]
+	return known && slices.Contains(values, value)
+}
+
+// checkRequest returns why a program cannot set a header of requests, or nil. The error follows its
+// name.
+func checkRequest(name string) error {
+	switch id := message.Lookup([]byte(name)); {
+	case !message.ValidToken([]byte(name)):
+		return errors.New("is no name of an HTTP header")
+	case id.Class() != message.Passed:
+		return errors.New("only weir itself sets")
+	}
+	return nil
+}
+
+// checkResponse is checkRequest for a header of responses.
+func checkResponse(name string) error {
+	switch id := message.Lookup([]byte(name)); {
+	case !message.ValidToken([]byte(name)):
+		return errors.New("is no name of an HTTP header")
+	case id.Class() == message.Framing && id != message.Host:
+		return errors.New("only weir itself sets")
+	}
+	return nil
+}

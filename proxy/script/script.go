@@ -1,0 +1,105 @@
+// Package script reads the directives of nginx that snippets of Ingresses have, as far as weir does the
+// same: those that change HTTP headers, that answer requests, and that compare variables. Whatever it
+// does not know is an error, so that no directive that restricts access is lost.
+//
+// Package filter runs programs. This package knows no requests.
+package script
+
+import (
+	"regexp"
+	"slices"
+)
+
+// Expression is a compiled regular expression.
+type Expression struct{ *regexp.Regexp }
+
+// Program is what the snippets for a host and a location do. It never changes.
+type Program struct {
+	// Host and Location are the steps of the rewrite phase, in their order. Those of the host come
+	// first.
+	Host, Location []Step
+	// Confs are changes of HTTP headers. Confs[0] is always there; the others are those of blocks of
+	// if, which replace its Response.
+	Confs []Conf
+	// Access are the directives allow and deny, in their order: the first one that has the client's
+	// address counts. OfHost: they are those of the host, which count only for locations without any.
+	Access []Entry
+	OfHost bool
+	// Variables is the number of variables that set has.
+	Variables int
+	// Ignored are directives that have no effect in weir, in alphabetical order.
+	Ignored []string
+}
+
+// MayRefuse reports whether the program may answer requests itself.
+func (p *Program) MayRefuse() bool { return len(p.Host)+len(p.Location) > 0 }
+
+// Does reports whether the program does anything besides Access.
+func (p *Program) Does() bool {
+	return p.MayRefuse() || slices.ContainsFunc(p.Confs, func(c Conf) bool { return len(c.Request)+len(c.Response) > 0 || c.Type != "" })
+}
+
+// Kind is what a Step does.
+type Kind uint8
+
+// The kinds of steps.
+const (
+	Set     Kind = iota // sets a variable to Text
+	If                  // runs Block, if Condition holds
+	Return              // answers the request
+	Rewrite             // compares the path with an expression, and then redirects, or changes the path
+	Break               // ends the steps
+)
+
+// Step is one directive of the rewrite phase.
+type Step struct {
+	Kind      Kind
+	Variable  int  // of Set
+	Text      Text // of Set; of Return: the URL or the body; of Rewrite: the replacement
+	Condition Condition
+	Block     []Step
+	Conf      int // of If: the index of the changes of HTTP headers, if Condition holds; 0: none
+	Status    int // of Return; of Rewrite: of the redirect, 0: the endpoint gets another path
+	Match     string
+	KeepQuery bool // of Rewrite: the query of the request is appended
+}
+
+// Condition compares a text.
+type Condition struct {
+	Of       Text
+	Operator string // empty: the text is neither empty nor "0"; =, !=, ~, ~*, !~ or !~*
+	Value    Text   // of = and !=
+	Match    string // an expression of the others
+}
+
+// Conf is changes of HTTP headers.
+type Conf struct {
+	Request  []Edit
+	Response []Edit
+	Type     string // of the bodies of Return; empty: that of nginx
+}
+
+// EditKind is how an Edit changes headers.
+type EditKind uint8
+
+// The kinds of edits.
+const (
+	Add       EditKind = iota // beside others, in responses that are no errors
+	AddAlways                 // beside others
+	Replace                   // of a name
+	Remove                    // of a name, or of all names that begin with it
+	Hide                      // Remove, before all other changes
+)
+
+// Edit is one change of HTTP headers.
+type Edit struct {
+	Kind  EditKind
+	Name  string // for Remove: perhaps with a star at its end
+	Value Text   // empty text: Add does nothing, and Replace removes
+}
+
+// Entry is an allow or a deny.
+type Entry struct {
+	Allow   bool
+	Network string // an address, a network, or "all"
+}
