@@ -121,16 +121,19 @@ func (b *Backend) status() BackendStatus {
 	for _, e := range b.endpoints {
 		st := EndpointStatus{
 			Address: e.address, Node: e.cfg.Node, Zone: e.cfg.Zone, Local: e.isLocal, Weight: e.cfg.Weight, Terminating: e.cfg.Terminating,
-			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), Private: e.HeldCount(), LastError: e.reason,
+			Up: e.up.Load(), InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), Private: e.HeldCount(), LastError: e.reason,
+		}
+		if e.ejection != nil {
+			st.EjectedUntil = e.ejection.until
 		}
 		if st.Failing = e.failing.Load(); st.Failing && st.LastError == "" && e.failure != nil {
 			st.LastError = e.failure.Error()
 		}
-		if e.path == "" && e.host != e.addr.Addr().String() {
+		if e.addr.IsValid() && e.host != e.addr.Addr().String() {
 			st.Host = e.host
 		}
 		if e.withheld > 0 {
-			st.RampedUp = whole - e.withheld
+			st.RampedUp = whole - int(e.withheld)
 		}
 		s.Endpoints = append(s.Endpoints, st)
 	}

@@ -134,9 +134,9 @@ func TestTurnsOfGoneClientsAreGivenBack(t *testing.T) {
 	if turn, accepted := c.enter(conn.NetworkOf(clientAddress(1).Addr(), c.prefixes)); turn != nil || !accepted {
 		t.Fatal("the first check does not run at once")
 	}
-	id, busy, gone := c.do(leaver{c.leave}, credentialSum{1}, func() *Identity {
+	id, busy, gone := c.do(leaver{c.leave}, credentialSum{1}, func() (*Identity, error) {
 		t.Error("the check runs for a client that has gone")
-		return new(Identity)
+		return new(Identity), nil
 	})
 	if id != nil || !busy || gone == nil || c.running != 0 || c.waiting != 0 || len(c.same) != 0 {
 		t.Errorf("%v, busy %t, %v; left behind: %+v", id, busy, gone, c)

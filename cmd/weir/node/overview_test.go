@@ -88,7 +88,7 @@ func TestOverview(t *testing.T) {
 		}
 		return nil
 	})
-	if o.Node != "edge1" || o.ConfigHash == "" || !o.Health.Healthy || o.Health.Reasons == nil || o.Uptime <= 0 {
+	if o.Node != "edge1" || o.ConfigHash == "" || !o.Health.Healthy || o.Health.Reasons == nil || o.Uptime <= 0 || o.Refresh != 2 {
 		t.Errorf("%+v", o)
 	}
 	rows := map[string]status.Route{}

@@ -173,9 +173,9 @@ func TestGatewayStatusMeetsOthers(t *testing.T) {
 	if got := r.troubles()[0]; !strings.Contains(got, "write statuses of Gateway") || !strings.Contains(got, `the verb "patch" on "gateways/status"`) {
 		t.Error(got)
 	}
-	r.mu.Lock()
+	r.Control.mu.Lock()
 	clear(r.denied)
-	r.mu.Unlock()
+	r.Control.mu.Unlock()
 	other := *status
 	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{&other}})
 	read := func() *gatewayv1.Gateway {
