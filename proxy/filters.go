@@ -104,6 +104,7 @@ func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 	}
 	x.err = err
 	x.reply(r)
+	x.err = err // also if the client left before it got the reply
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()
 	if x.proxy.GuardFailed != nil {
 		x.proxy.GuardFailed(guard, x.newRecord(time.Now()))
