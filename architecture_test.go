@@ -91,7 +91,7 @@ var tiers = map[string]int{
 
 	"proxy": dataPath,
 
-	"soak": part, "soak/command": backends, // a tool, which imports only listener/header of weir
+	"soak": part, "soak/command": backends, "probe": part, // tools, which import only listener/header of weir
 
 	"cmd/weir/node": process,
 
