@@ -492,6 +492,7 @@ type Route struct {
 	Mirror    []Mirror
 	RateLimit string         // the name of a rate limit; empty: none
 	InFlight  *InFlight      // nil: no limit
+	Reverse   *Reverse       // nil: none; only of objects
 	Script    *Script        // nil: none; only of objects
 	Limits    *ObjectLimits  // nil: none; only of objects
 	Timeouts  *RouteTimeouts // nil: none

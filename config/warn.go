@@ -94,6 +94,27 @@ func (v *draft) warnUnused() {
 	for _, b := range v.backends {
 		unused(b, "backend", used[b.Name])
 	}
+	v.warnUnusedGuards()
+}
+
+// warnUnusedGuards warns of guards without a route. The key was probably forgotten in a route, which is
+// then open.
+func (v *draft) warnUnusedGuards() {
+	named := map[string]bool{}
+	for _, r := range v.routes {
+		named["auth "+r.Auth], named["rate_limit "+r.RateLimit] = true, true
+	}
+	warn := func(dst any, key, name string) {
+		if !named[key+" "+name] && v.given(dst) {
+			v.warnAt(v.places[dst], "no route names this, so it guards nothing; write \"%s: %s\" in the routes that it is for, or take it out", key, name)
+		}
+	}
+	for _, a := range v.auth {
+		warn(a, "auth", a.Name)
+	}
+	for _, l := range v.rateLimits {
+		warn(l, "rate_limit", l.Name)
+	}
 }
 
 // warnDiscard warns if the PROXY headers of a load balancer are discarded, so that all its

@@ -47,6 +47,26 @@ backends: {app: {health_check: {tcp: {}}, endpoints: `+endpoints+`}}
 	f("", `["192.0.2.2:1"]`, false) // another machine may have this address
 }
 
+// A guard that no route names guards nothing.
+func TestWarningsOfUnusedGuards(t *testing.T) {
+	c := mustParse(t, `listeners: {web: {address: ":80", protocol: http}}
+auth:
+  own: {forward: {url: "http://127.0.0.1:1/"}}
+  used: {forward: {url: "http://127.0.0.1:1/"}}
+rate_limits:
+  few: {rate: 1/s}
+  many: {rate: 9/s}
+routes: [{listeners: [web], auth: used, rate_limit: many, respond: {status: 204}}]
+`)
+	want := []string{
+		`weir.yaml:3:3: auth.own: no route names this, so it guards nothing; write "auth: own" in the routes that it is for, or take it out`,
+		`weir.yaml:6:3: rate_limits.few: no route names this, so it guards nothing; write "rate_limit: few" in the routes that it is for, or take it out`,
+	}
+	if len(c.Warnings) != len(want) || c.Warnings[0].Error() != want[0] || c.Warnings[1].Error() != want[1] {
+		t.Errorf("got\n%v\nwant\n%v", c.Warnings, want)
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package pause
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -13,9 +14,11 @@ import (
 // help with them. So the garbage of such work is collected apart from it.
 
 const (
-	mostGarbage = 192 << 20 // bytes that the heap may grow by without a collection
-	lookEvery   = 5 * time.Millisecond
-	pollEvery   = 200 * time.Microsecond // during a collection, with one processor
+	mostGarbage  = 192 << 20 // bytes that the heap may grow by without a collection
+	leftGarbage  = 16 << 20  // bytes of garbage that Tidy leaves
+	sparePercent = 25
+	lookEvery    = 5 * time.Millisecond
+	pollEvery    = 200 * time.Microsecond // during a collection, with one processor
 )
 
 var beginning sync.Mutex // held from Begin until the garbage was collected
@@ -39,6 +42,37 @@ func Begin() (end func()) {
 		collectUntil(ended)
 	}()
 	return sync.OnceFunc(func() { close(ended) })
+}
+
+// Spare limits the garbage to a quarter of the memory in use until end is called. It is for the start
+// of a process that will use much memory: nothing waits for the collections. If long work has begun
+// already, Spare does nothing.
+func Spare() (end func()) {
+	if !beginning.TryLock() {
+		return func() {}
+	}
+	percent := debug.SetGCPercent(sparePercent)
+	if percent < sparePercent { // a lower GOGC, or GOGC=off
+		debug.SetGCPercent(percent)
+		beginning.Unlock()
+		return func() {}
+	}
+	return sync.OnceFunc(func() {
+		debug.SetGCPercent(percent)
+		beginning.Unlock()
+	})
+}
+
+// Tidy collects garbage, apart from requests, if there is more than 16 MiB of it. It is for work that
+// makes a little garbage again and again, such as changes of a cluster: with much memory in use,
+// the runtime itself would let as much garbage accumulate. Tidy waits for the collection. During long
+// work, and with GOGC=off, it does nothing.
+func Tidy() {
+	if garbageSize() < leftGarbage || !beginning.TryLock() {
+		return
+	}
+	defer beginning.Unlock()
+	collect()
 }
 
 // collectUntil collects garbage when there is much of it, and when ended is closed.
@@ -89,4 +123,16 @@ func heapSize() uint64 {
 	sample := [1]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample[:])
 	return sample[0].Value.Uint64()
+}
+
+// garbageSize returns how many bytes of objects were allocated since the last collection; 0 with
+// GOGC=off.
+func garbageSize() uint64 {
+	samples := [...]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	metrics.Read(samples[:])
+	size, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+	if samples[2].Value.Uint64() == math.MaxUint64 || size < live {
+		return 0
+	}
+	return size - live
 }

@@ -102,3 +102,65 @@ func TestNoTrafficYet(t *testing.T) {
 	}
 	end()
 }
+
+// A start may use memory that is scarce later.
+func TestGarbageOfAStart(t *testing.T) {
+	settled()
+	usual := percent()
+	end := Spare()
+	if got := percent(); got != sparePercent {
+		t.Errorf("GOGC is %d during the start", got)
+	}
+	Spare()() // of other work
+	if got := percent(); got != sparePercent {
+		t.Errorf("GOGC is %d after other work has ended", got)
+	}
+	end()
+	end()
+	if got := percent(); got != usual {
+		t.Errorf("after the start GOGC is %d, not %d", got, usual)
+	}
+	for _, own := range []int{-1, sparePercent - 1} {
+		debug.SetGCPercent(own)
+		end := Spare()
+		if got := percent(); got != own {
+			t.Errorf("GOGC is %d during the start, and the user has set %d", got, own)
+		}
+		end()
+	}
+	debug.SetGCPercent(usual)
+}
+
+func TestTidy(t *testing.T) {
+	settled()
+	defer debug.SetGCPercent(debug.SetGCPercent(10_000))
+	tidy := func() (collected bool) {
+		before := collections()
+		Tidy()
+		return collections() > before
+	}
+	make32 := func() {
+		for range 32 {
+			garbage = make([]byte, 1<<20)
+		}
+	}
+	runtime.GC()
+	if tidy() {
+		t.Error("a collection without garbage")
+	}
+	if make32(); !tidy() {
+		t.Error("no collection of 32 MiB")
+	}
+	if tidy() {
+		t.Error("a second collection")
+	}
+	beginning.Lock()
+	if make32(); tidy() {
+		t.Error("a collection during long work")
+	}
+	beginning.Unlock()
+	debug.SetGCPercent(-1)
+	if tidy() {
+		t.Error("a collection with GOGC=off")
+	}
+}

@@ -19,6 +19,10 @@ func TestIngressRedirects(t *testing.T) {
 			ingress("a/force", 1, "force.test Prefix / root", "force-ssl-redirect: true")+
 			ingress("a/keep", 1, "x.c.example Prefix / root", "ssl-redirect: true", "tls: x.c.example")+
 			ingress("a/kept", 1, "y.c.example Prefix / root", "ssl-redirect: false", "tls: y.c.example")+
+			ingress("a/away", 1, "away.test ImplementationSpecific /(.*) none", "rewrite-target: https://new.example/x/$1")+
+			ingress("a/awayport", 1, "awayport.test ImplementationSpecific /old(/.*)? none", "rewrite-target: http://new.example:8080$1")+
+			ingress("a/awayplain", 1, "c.c.example Prefix /x none", "rewrite-target: https://new.example", "tls: c.c.example", "whitelist-source-range: 10.0.0.0/8")+
+			ingress("a/awayfirst", 1, "awayfirst.test Prefix / none", "rewrite-target: https://new.example/", "temporal-redirect: https://t.example/x")+
 			ingress("a/www", 1, "fromtowwwredirect.bar.com Prefix / root", "from-to-www-redirect: true")+
 			ingress("a/bare", 1, "www.bare.com Prefix /x root", "from-to-www-redirect: true", "tls: www.bare.com")+
 			ingress("a/both", 1, "both.com Prefix / root, www.both.com Prefix /x root", "from-to-www-redirect: true"))
@@ -44,6 +48,15 @@ func TestIngressRedirects(t *testing.T) {
 		"http://force.test/a/?b":                   "308 https://force.test/a/?b",
 		"http://x.c.example/":                      "308 https://x.c.example/",
 		"http://y.c.example/a":                     "root GET /a",
+		"http://away.test/":                        "302 https://new.example/x/",
+		"http://away.test/a/b?c=d":                 "302 https://new.example/x/a/b?c=d",
+		"http://away.test/%2e/":                    "400",
+		"http://awayport.test/old/a?b":             "302 http://new.example:8080/a?b",
+		"http://awayport.test/old":                 "302 http://new.example:8080/",
+		"http://awayport.test/old@evil":            "302 http://new.example:8080/",
+		"http://c.c.example/x/y":                   "302 https://new.example/", // before the redirect to https and before the list
+		"https://c.c.example/x":                    "302 https://new.example/",
+		"http://awayfirst.test/":                   "302 https://t.example/x",
 		"http://www.fromtowwwredirect.bar.com/foo": "308 http://fromtowwwredirect.bar.com/foo",
 		"http://fromtowwwredirect.bar.com/foo":     "root GET /foo",
 		"http://bare.com/any/path?q":               "308 http://www.bare.com/any/path?q",

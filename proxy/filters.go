@@ -64,6 +64,9 @@ func (x *exchange) Started() time.Time { return x.started }
 // State returns what filters remember of the exchange.
 func (x *exchange) State() *filter.State { return &x.filtered }
 
+// Generated reports whether weir itself made the response.
+func (x *exchange) Generated() bool { return x.reason != "" }
+
 // Refuse answers the request with a refusal.
 func (x *exchange) Refuse(r *message.Refusal) { x.reply(r) }
 
@@ -101,6 +104,7 @@ func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 	}
 	x.err = err
 	x.reply(r)
+	x.err = err // also if the client left before it got the reply
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()
 	if x.proxy.GuardFailed != nil {
 		x.proxy.GuardFailed(guard, x.newRecord(time.Now()))

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -201,4 +204,24 @@ func FuzzGuardedPaths(f *testing.F) {
 		}
 		checkForwarded(t, table, host, target)
 	})
+}
+
+// left is a wire to a client that has gone.
+type left struct{ mute }
+
+func (left) Flush() error                        { return errClientGone }
+func (left) Transferred() (received, sent int64) { return 0, 0 }
+func (left) Version() string                     { return "1.1" }
+
+// The log of a guard that could not decide has the cause, even if the reply did not reach the client.
+func TestCauseOfFailedGuards(t *testing.T) {
+	table, cause, logged := rewritingTable(t), errors.New("the server did not answer"), error(nil)
+	p := &Proxy{Metrics: anyProxy.Metrics, GuardFailed: func(_ string, r *accesslog.Record) { logged = r.Err }}
+	x := &exchange{wire: left{}, clientSide: clientSide{edge: table.edges["web"], proxy: p, origin: &conn.Origin{Header: new(header.Header)}}}
+	x.reset(x.started)
+	x.route = table.routes[0]
+	x.GuardFailed("auth", &message.Refusal{Status: 503, Reason: "auth_unavailable"}, cause)
+	if logged != cause || !x.ended {
+		t.Errorf("the cause is %v; the connection ends: %t", logged, x.ended)
+	}
 }

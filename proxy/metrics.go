@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/tally"
 	"github.com/weirproxy/weir/proxy/trace"
 )
 
@@ -48,6 +49,8 @@ type Metrics struct {
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
+	series    map[*routeSeries]struct{}
+	removed   tally.Counts // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
 
@@ -101,6 +104,7 @@ type routeSeries struct {
 	copied   counters // of the requests for mirrors
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
+	tally    tally.Tally
 }
 
 // The limits of series that do not depend on the configuration.
@@ -149,7 +153,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
+		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times), series: make(map[*routeSeries]struct{}),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
 	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
@@ -240,6 +244,7 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	case labels.namespace != "" && labels.routeLabels == othersOf(labels.namespace):
 		s.times = m.timesOf(labels.route)
 	}
+	m.series[s] = struct{}{}
 	return s
 }
 
@@ -389,6 +394,8 @@ func (m *Metrics) retire(r *routeMetrics) {
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
 	m.leaveTimes(s.times)
+	delete(m.series, s)
+	s.tally.AddTo(&m.removed)
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)
@@ -462,6 +469,7 @@ func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced
 		code = 0
 	}
 	s.counter(code).Inc()
+	s.tally.Count(code, d)
 	if traced == nil {
 		s.duration.Observe(d.Seconds())
 	} else {

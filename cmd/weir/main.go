@@ -43,6 +43,7 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newExplainCommand())
+	root.AddCommand(newTopCommand())
 	root.AddCommand(newDrainCommand())
 	root.AddCommand(newUndrainCommand())
 	root.AddCommand(newProbeCommand())

@@ -140,6 +140,9 @@ func identity(e *discoveryv1.Endpoint, address string, port int32) string {
 	if r := e.TargetRef; r != nil && r.Kind == "Pod" && (r.UID != "" || r.Name != "") {
 		return r.Namespace + "/" + r.Name + "/" + string(r.UID) + ":" + strconv.Itoa(int(port))
 	}
+	if e.Hostname != nil && strings.HasPrefix(*e.Hostname, podMark) {
+		return *e.Hostname + ":" + strconv.Itoa(int(port))
+	}
 	return address
 }
 

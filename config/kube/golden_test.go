@@ -264,6 +264,9 @@ func showRoute(r *config.Route) string {
 		to = fmt.Sprintf("https (%d, port %d)", r.Redirect.Status, r.Redirect.Port)
 		if d := r.Redirect; d.Moves() {
 			to = fmt.Sprintf("redirect to %s%s%s (%d)", d.To, d.Host, d.Path, d.Status)
+			if d.Scheme != "" {
+				to = fmt.Sprintf("redirect to %s://%s port %d %s (%d)", d.Scheme, d.Host, d.Port, d.Path, d.Status)
+			}
 		}
 		if r.Backend != "" {
 			to += ", or " + r.Backend

@@ -26,6 +26,12 @@ func showGuards(r *config.Route) string {
 	if l := r.Limits; l != nil {
 		fmt.Fprintf(&b, " limits %+v", *l)
 	}
+	if s := r.Reverse; s != nil {
+		fmt.Fprintf(&b, " reverse %+v", *s)
+	}
+	if r.Unlogged {
+		b.WriteString(" unlogged")
+	}
 	if s := r.Script; s != nil {
 		fmt.Fprintf(&b, " script of %s/%s %q %q refuses %v", s.Namespace, s.Object, s.Host, s.Location, s.Refuses)
 	}

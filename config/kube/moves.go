@@ -26,12 +26,14 @@ func (v *conversion) moveOf(c *claim.Claim) *config.Redirect {
 	if c.Implicit && len(c.Owner.Claims) == 1 {
 		return nil // ingress-nginx does not redirect for a default backend without rules
 	}
-	r := v.asked[c.Owner].Redirects
+	r, w := v.asked[c.Owner].Redirects, v.asked[c.Owner].Rewrite
 	to, status := r.Temporal, cmp.Or(r.TemporalStatus, 302)
 	if to == "" {
 		to, status = r.Permanent, cmp.Or(r.PermanentStatus, 301)
 	}
 	switch {
+	case to == "" && w.Scheme != "":
+		return &config.Redirect{Scheme: w.Scheme, Host: w.Host, Port: w.Port, Path: config.Template(w.Path), Status: 302}
 	case to == "":
 		return nil
 	case strings.HasPrefix(to, "/") && !r.Relative:

@@ -12,7 +12,7 @@ import (
 // default backend without rules keeps its path as well, as in ingress-nginx.
 func rewriteOf(c *claim.Claim, w annotation.Rewrite, host string) *config.Rewrite {
 	one := config.Rewrite{Host: hostFor(c, host)}
-	if w.Path != "" && w.Path != cmp.Or(c.Written, "/") && !(c.Implicit && c.Host == "") {
+	if w.Scheme == "" && w.Path != "" && w.Path != cmp.Or(c.Written, "/") && !(c.Implicit && c.Host == "") {
 		one.Path = config.Template(w.Path)
 	}
 	if one == (config.Rewrite{}) {

@@ -16,6 +16,7 @@ func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings, k *co
 	r.Timeouts, r.TunnelIdle = waits(s.Timeouts, k.Timeouts)
 	r.Retries = retries(s.Retries)
 	r.CORS = corsOf(&s.CORS)
+	r.Reverse, r.Unlogged = reverseOf(s.Reverse, s.Redirects.Relative), s.Unlogged
 	r.Rewrite = rewriteOf(c, s.Rewrite, s.Forward.Host)
 	r.Sticky = cookieOf(c, s.Affinity)
 	r.HashBy = hashOf(s.Balance.HashBy)

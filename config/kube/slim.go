@@ -2,7 +2,11 @@ package kube
 
 import (
 	"maps"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,13 +30,15 @@ func slim(o any) (any, error) {
 	if err != nil {
 		return o, nil // the last state of a deleted object, which is slim already
 	}
-	m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
+	m.SetManagedFields(sharedManagers.share(whoWroteStatus(o, m.GetManagedFields())))
 	m.SetOwnerReferences(nil)
 	m.SetFinalizers(nil)
 	m.SetNamespace(shared(m.GetNamespace()))
 	switch o := o.(type) {
 	case *networkingv1.Ingress:
 		slimMeta(&o.ObjectMeta)
+		o.Spec.IngressClassName = sharedPointer(o.Spec.IngressClassName)
+		o.Status.LoadBalancer.Ingress = sharedAddresses.share(o.Status.LoadBalancer.Ingress)
 	case *corev1.Service:
 		slimMeta(&o.ObjectMeta)
 		o.Spec, o.Status = slimService(&o.Spec), corev1.ServiceStatus{}
@@ -42,6 +48,12 @@ func slim(o any) (any, error) {
 		if named {
 			o.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 		}
+		o.Ports = slices.Clone(o.Ports) // without the room for more of them
+		for i := range o.Ports {
+			p := &o.Ports[i]
+			p.Name, p.Protocol, p.Port, p.AppProtocol = sharedPointer(p.Name), sharedPointer(p.Protocol), sharedPointer(p.Port), sharedPointer(p.AppProtocol)
+		}
+		o.Ports, o.Endpoints = sharedPorts.share(o.Ports), slices.Clip(o.Endpoints)
 		for i := range o.Endpoints {
 			slimEndpoint(&o.Endpoints[i])
 		}
@@ -112,8 +124,13 @@ func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
 	for _, p := range s.Ports {
 		kept.Ports = append(kept.Ports, corev1.ServicePort{Name: shared(p.Name), Protocol: shared(p.Protocol), AppProtocol: p.AppProtocol, Port: p.Port})
 	}
+	kept.Ports = sharedServicePorts.share(kept.Ports)
 	return kept
 }
+
+// podMark begins the Hostname of a slim endpoint of a Pod. The Pod's UID follows. It takes less memory
+// than TargetRef, and no hostname begins with it.
+const podMark = "/"
 
 // slimEndpoint removes what weir does not read from an endpoint.
 func slimEndpoint(e *discoveryv1.Endpoint) {
@@ -122,14 +139,17 @@ func slimEndpoint(e *discoveryv1.Endpoint) {
 	}
 	c := &e.Conditions
 	c.Ready, c.Serving, c.Terminating = sharedBool(c.Ready), sharedBool(c.Serving), sharedBool(c.Terminating)
-	e.NodeName, e.Zone = sharedText(e.NodeName), sharedText(e.Zone)
-	e.Hostname, e.DeprecatedTopology, e.Hints = nil, nil, nil
+	e.NodeName, e.Zone = sharedPointer(e.NodeName), sharedPointer(e.Zone)
+	e.DeprecatedTopology, e.Hints = nil, nil
+	if e.Hostname != nil && !strings.HasPrefix(*e.Hostname, podMark) { // otherwise the endpoint is slim already
+		e.Hostname = nil
+	}
 	switch r := e.TargetRef; {
 	case r == nil:
 	case r.Kind != "Pod":
 		e.TargetRef = nil
 	case r.UID != "": // which alone identifies the Pod
-		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", UID: r.UID}
+		e.TargetRef, e.Hostname = nil, new(podMark+string(r.UID))
 	default:
 		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: shared(r.Namespace), Name: r.Name}
 	}
@@ -138,11 +158,56 @@ func slimEndpoint(e *discoveryv1.Endpoint) {
 // shared returns a text that all objects with the same text share.
 func shared[T ~string](s T) T { return unique.Make(s).Value() }
 
-func sharedText(s *string) *string {
-	if s != nil {
-		*s = shared(*s)
+// mostPointers is the number of values that sharedPointer keeps. Beyond it, each object has its own.
+const mostPointers = 10_000
+
+var (
+	pointers     sync.Map // the values that objects share: from a value to a pointer
+	pointersKept atomic.Int64
+)
+
+// sharedPointer returns a pointer to the same value that all objects share. Nobody writes to it.
+// It is for names of nodes, zones, classes and ports, of which there are few.
+func sharedPointer[T comparable](p *T) *T {
+	if p == nil {
+		return nil
 	}
-	return s
+	if known, ok := pointers.Load(*p); ok {
+		return known.(*T)
+	}
+	if pointersKept.Load() >= mostPointers {
+		return p
+	}
+	known, ok := pointers.LoadOrStore(*p, p)
+	if !ok {
+		pointersKept.Add(1)
+	}
+	return known.(*T)
+}
+
+// repeated is a list that one object after the other has, such as the published addresses. They
+// share it, and nobody writes to it.
+type repeated[T any] struct{ last atomic.Pointer[[]T] }
+
+var (
+	sharedAddresses repeated[networkingv1.IngressLoadBalancerIngress]
+	sharedManagers  repeated[metav1.ManagedFieldsEntry]
+	sharedPorts     repeated[discoveryv1.EndpointPort]
+
+	sharedServicePorts repeated[corev1.ServicePort]
+)
+
+// share returns the list of the object before this one if it is equal, and otherwise list.
+func (r *repeated[T]) share(list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	if last := r.last.Load(); last != nil && reflect.DeepEqual(*last, list) {
+		return *last
+	}
+	list = slices.Clip(list)
+	r.last.Store(&list)
+	return list
 }
 
 var yes, no = true, false

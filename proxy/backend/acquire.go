@@ -201,7 +201,7 @@ type budget struct {
 
 	mu      sync.Mutex
 	retries uint64
-	past    [budgetWindow]attemptCounts // the counts at each of the last seconds
+	past    *[budgetWindow]attemptCounts // the counts at each of the last seconds; nil: all are 0
 	at      int
 }
 
@@ -210,7 +210,14 @@ type attemptCounts struct{ attempts, retries uint64 }
 func (t *budget) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.past[t.at] = attemptCounts{t.attempts.Load(), t.retries}
+	now := attemptCounts{t.attempts.Load(), t.retries}
+	if t.past == nil {
+		if now == (attemptCounts{}) { // most backends of a large cluster are idle
+			return
+		}
+		t.past = new([budgetWindow]attemptCounts)
+	}
+	t.past[t.at] = now
 	t.at = (t.at + 1) % budgetWindow
 }
 
@@ -221,7 +228,10 @@ func (b *Backend) AllowRetry() bool {
 	t := &b.budget
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from := t.past[t.at]
+	var from attemptCounts
+	if t.past != nil {
+		from = t.past[t.at]
+	}
 	retries := t.retries - from.retries
 	exchanges := max(0, int64(t.attempts.Load()-from.attempts)-int64(retries))
 	if int64(retries) >= budgetFloor+exchanges*t.share.Load()/budgetUnit {

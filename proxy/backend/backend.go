@@ -43,8 +43,8 @@ type Backend struct {
 	endpoints []*Endpoint      // in the order of the configuration
 	refusals  []Refusal        // the refused addresses; replaced, never changed
 	removed   bool
-	ramping   bool // some endpoint is in its slow start
-	outage    outage
+	ramping   bool     // some endpoint is in its slow start
+	outage    *outage  // nil: there was none yet
 	after     []func() // unlock calls them after it has released the lock
 }
 

@@ -39,10 +39,10 @@ func (c *Check) Name() string { return c.endpoint.describe() }
 
 func (c *Check) target() (netip.AddrPort, string) {
 	e := c.endpoint
-	if c.Settings.Port != 0 && e.path == "" {
+	if c.Settings.Port != 0 && e.path() == "" {
 		return netip.AddrPortFrom(e.addr.Addr(), uint16(c.Settings.Port)), ""
 	}
-	return e.addr, e.path
+	return e.addr, e.path()
 }
 
 // Dial connects for one check. It sends the PROXY header (LOCAL, because the connection is
@@ -151,7 +151,8 @@ func (c *Check) SetReady(ready bool, why string) {
 		e.endFailing() // the check has found that the endpoint works again
 	}
 	if !ready {
-		b.outage.endpoint, b.outage.why = e.address, errors.New(why)
+		o := b.outages()
+		o.endpoint, o.why = e.address, errors.New(why)
 	}
 	e.ready, e.judged = ready, true
 	b.notify(Event{Kind: kind, Endpoint: e.address, Reason: why})

@@ -69,12 +69,18 @@ func (e *Endpoint) tryEject(err error, inRow bool) {
 	}
 }
 
+// ejection is the time for which an endpoint gets no requests, because too many of them failed.
+type ejection struct {
+	until time.Time
+	cause ejectionCause
+	timer *time.Timer
+}
+
 // eject stops the use of the endpoint for some time. The caller holds backend.mu.
 func (e *Endpoint) eject(cause ejectionCause, why string) {
 	b := e.backend
 	d := b.cfg.Ejection.For
-	e.ejectedUntil, e.ejectedFor = time.Now().Add(d), cause
-	e.ejection = time.AfterFunc(d, e.comeBack)
+	e.ejection = &ejection{until: time.Now().Add(d), cause: cause, timer: time.AfterFunc(d, e.comeBack)}
 	b.ejections[cause].Add(1)
 	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " " + why})
 	b.rebuild()
@@ -130,10 +136,10 @@ func (b *Backend) returnBeyondHalf() {
 // be usable then; nil: there is none. The caller holds b.mu.
 func (b *Backend) firstByShare(terminating bool) (first *Endpoint) {
 	for _, e := range b.endpoints {
-		if e.cfg.Terminating != terminating || !e.ready || e.ejectedUntil.IsZero() || e.ejectedFor != byShare {
+		if e.cfg.Terminating != terminating || !e.ready || e.ejection == nil || e.ejection.cause != byShare {
 			continue
 		}
-		if first == nil || e.ejectedUntil.Before(first.ejectedUntil) {
+		if first == nil || e.ejection.until.Before(first.ejection.until) {
 			first = e
 		}
 	}
@@ -145,7 +151,7 @@ func (e *Endpoint) comeBack() {
 	b := e.backend
 	b.mu.Lock()
 	defer b.unlock()
-	if e.removed.Load() || e.ejectedUntil.IsZero() || time.Now().Before(e.ejectedUntil) {
+	if e.removed.Load() || e.ejection == nil || time.Now().Before(e.ejection.until) {
 		return
 	}
 	e.endEjection()
@@ -155,11 +161,11 @@ func (e *Endpoint) comeBack() {
 // endEjection ends the ejection, if there is one. The results from before do not count any
 // more. The caller holds backend.mu, and calls rebuild afterwards.
 func (e *Endpoint) endEjection() {
-	if e.ejectedUntil.IsZero() {
+	if e.ejection == nil {
 		return
 	}
-	e.ejection.Stop()
-	e.ejectedUntil = time.Time{}
+	e.ejection.timer.Stop()
+	e.ejection = nil
 	if r := e.results.Load(); r != nil {
 		e.results.Store(newResults(r.within))
 	}

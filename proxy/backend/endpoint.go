@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,15 +18,14 @@ import (
 // Endpoint is one address of a backend. A reload keeps an endpoint if its address stays.
 type Endpoint struct {
 	backend *Backend
-	address string         // the name: ip:port or unix:/path
+	address string         // the name: ip:port, or unixPrefix and a path
 	addr    netip.AddrPort // invalid for a Unix socket
-	path    string         // of a Unix socket; else empty
 	seed    uint64         // hash of address, for balance: hash
 
 	inFlight atomic.Int64
-	failures atomic.Int32            // consecutive failures
 	requests atomic.Uint64           // attempts
 	failed   atomic.Uint64           // failed attempts
+	failures atomic.Int32            // consecutive failures
 	failing  atomic.Bool             // the last attempts all failed, see outage.go
 	results  atomic.Pointer[results] // nil: the backend has no ejection.share
 	dial     atomic.Pointer[dialSettings]
@@ -35,26 +35,24 @@ type Endpoint struct {
 	draining atomic.Bool // it is terminating while others serve: weir keeps no idle connections
 	old      atomic.Bool // its last connection selected HTTP/1.1 by ALPN
 
-	// Guarded by backend.mu.
-	host         string           // as configured; TLS checks the certificate against it
-	cfg          *config.Endpoint // shared with the backend's settings; never changed
-	dialFrom     *dialSettings    // the backend's settings, of which dial was made
-	isLocal      bool
-	distance     distance
-	ready        bool // the verdict of the check; true without a check
-	judged       bool // the check has given a verdict, or there is no check
-	reason       string
-	failure      error  // the last error, while the endpoint is failing
-	check        *Check // nil: none
-	stopCheck    func()
-	ejectedUntil time.Time     // zero: it is not ejected
-	ejectedFor   ejectionCause // valid while it is ejected
-	ejection     *time.Timer
-	serving      bool      // it is usable and not terminating, by the newest view
-	since        time.Time // the begin of its slow start; zero: none
-	stickyMaker  *stickyMaker
-	stickyValue  string // of stickyMaker
-	withheld     int    // percent of its share that it does not get yet during slow start
+	// Guarded by backend.mu. In a cluster with 10,000 Services there may be 100,000 endpoints, so the
+	// order of the fields leaves no gaps, and state that few endpoints have is behind a pointer.
+	isLocal   bool
+	distance  distance
+	ready     bool             // the verdict of the check; true without a check
+	judged    bool             // the check has given a verdict, or there is no check
+	serving   bool             // it is usable and not terminating, by the newest view
+	withheld  int8             // percent of its share that it does not get yet during slow start
+	host      string           // as configured; TLS checks the certificate against it
+	cfg       *config.Endpoint // shared with the backend's settings; never changed
+	dialFrom  *dialSettings    // the backend's settings, of which dial was made
+	reason    string
+	failure   error  // the last error, while the endpoint is failing
+	check     *Check // nil: none
+	stopCheck func()
+	ejection  *ejection     // nil: it is not ejected
+	since     *time.Time    // the begin of its slow start; nil: none
+	cookie    *stickyCookie // nil: not known yet
 
 	mu      sync.Mutex // guards the fields below
 	idle    []*Link    // the newest at the end
@@ -66,8 +64,20 @@ type Endpoint struct {
 	tunnels map[conn.Cuttable]struct{}
 }
 
+// unixPrefix begins the address of an endpoint that is a Unix socket.
+const unixPrefix = "unix:"
+
+// path is the path of a Unix socket; empty: the endpoint is none.
+func (e *Endpoint) path() string {
+	path, _ := strings.CutPrefix(e.address, unixPrefix)
+	if e.addr.IsValid() {
+		return ""
+	}
+	return path
+}
+
 func newEndpoint(b *Backend, m member) *Endpoint {
-	return &Endpoint{backend: b, address: m.address, addr: m.addr, path: m.path, seed: seedOf(m.address)}
+	return &Endpoint{backend: b, address: m.address, addr: m.addr, seed: seedOf(m.address)}
 }
 
 // Address returns the name of the endpoint: ip:port, or unix:/path.
@@ -177,7 +187,7 @@ func (e *Endpoint) remove() {
 	e.up.Store(false)
 	e.endCheck()
 	if e.ejection != nil {
-		e.ejection.Stop()
+		e.ejection.timer.Stop()
 	}
 	idle := e.takeIdle()
 	e.mu.Lock()
@@ -277,7 +287,7 @@ func counted(err error) bool {
 
 // usable reports whether exchanges may go to the endpoint if there is no better one. The
 // caller holds backend.mu.
-func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
+func (e *Endpoint) usable() bool { return e.ready && e.ejection == nil }
 
 // countsHere reports whether the endpoint counts for the verdict about this node. The caller
 // holds backend.mu.

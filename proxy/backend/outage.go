@@ -49,7 +49,8 @@ func (e *Endpoint) fails(err error) {
 	}
 	e.failure = err
 	e.showUp()
-	b.outage.endpoint, b.outage.why = e.address, err
+	o := b.outages()
+	o.endpoint, o.why = e.address, err
 	b.judge()
 }
 
@@ -90,10 +91,18 @@ func (b *Backend) Working() (n int) {
 	return n
 }
 
+// outages returns b.outage, and makes it if there is none. Most backends have no outages. The caller
+// holds b.mu.
+func (b *Backend) outages() *outage {
+	if b.outage == nil {
+		b.outage = new(outage)
+	}
+	return b.outage
+}
+
 // judge checks whether the backend is down, and reports a change. It does nothing while
 // endpoints wait for their first check or look-up. The caller holds b.mu.
 func (b *Backend) judge() {
-	o := &b.outage
 	if b.removed || b.cfg.Closed {
 		return
 	}
@@ -105,6 +114,10 @@ func (b *Backend) judge() {
 	for _, n := range b.names {
 		pending = pending || !n.tried
 	}
+	if works && b.outage == nil {
+		return
+	}
+	o := b.outages()
 	if down := !works; down == o.down || down && pending {
 		return
 	}
@@ -124,7 +137,7 @@ func (b *Backend) judge() {
 // tellOutage reports the outage, unless another one was reported shortly before. Then tick
 // tries again. The caller holds b.mu.
 func (b *Backend) tellOutage(now time.Time) {
-	o := &b.outage
+	o := b.outages()
 	if !o.toldAt.IsZero() && now.Sub(o.toldAt) < outagePause {
 		return
 	}
@@ -140,7 +153,8 @@ func (b *Backend) tellOutage(now time.Time) {
 // whyDown returns the last error of a backend that is down, and its endpoint.
 func (b *Backend) whyDown() (endpoint string, err error) {
 	if len(b.endpoints) > 0 {
-		return b.outage.endpoint, b.outage.why
+		o := b.outages()
+		return o.endpoint, o.why
 	}
 	if err := b.lookupError(); err != nil {
 		return "", err
@@ -156,8 +170,8 @@ func (b *Backend) whyDown() (endpoint string, err error) {
 
 // tickOutage reports an outage that had to wait. The caller holds b.mu.
 func (b *Backend) tickOutage() {
-	o := &b.outage
-	if !o.down && o.untold == 0 || o.told {
+	o := b.outage
+	if o == nil || !o.down && o.untold == 0 || o.told {
 		return
 	}
 	now := time.Now()

@@ -41,13 +41,13 @@ func newTier(balance config.Balance, use []*Endpoint, turn *atomic.Uint64) *tier
 	t := &tier{balance: balance, members: make([]candidate, len(use)), turn: turn, equal: true, withheld: whole}
 	ramping := false
 	for _, e := range use {
-		t.withheld = min(t.withheld, e.withheld)
+		t.withheld = min(t.withheld, int(e.withheld))
 		ramping = ramping || e.withheld > 0
 	}
 	for i, e := range use {
 		w := int64(max(1, e.cfg.Weight))
 		if ramping {
-			w *= int64(whole - e.withheld)
+			w *= int64(whole - int64(e.withheld))
 		}
 		t.total += w
 		t.members[i] = candidate{e: e, weight: w, upTo: t.total, seed: e.seed}

@@ -24,14 +24,17 @@ func (b *Backend) ramp(now time.Time) {
 		serves := e.usable() && !e.cfg.Terminating
 		switch {
 		case !serves || !others && !e.serving:
-			e.since = time.Time{}
+			e.since = nil
 		case !e.serving:
-			e.since = now
+			e.since = new(now)
 		}
 		e.serving = serves
 		e.withheld = 0
-		if age := now.Sub(e.since); !e.since.IsZero() && age < b.cfg.RampUp {
-			e.withheld = whole - max(leastShare, int(whole*age/b.cfg.RampUp))
+		if e.since == nil {
+			continue
+		}
+		if age := now.Sub(*e.since); age < b.cfg.RampUp {
+			e.withheld = int8(whole - max(leastShare, int(whole*age/b.cfg.RampUp)))
 			b.ramping = true
 		}
 	}

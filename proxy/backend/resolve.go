@@ -53,7 +53,7 @@ func splitHost(address string) (host, port string) {
 
 func checkAddresses(cfg *config.Backend) error {
 	for _, e := range cfg.Endpoints {
-		if path, ok := strings.CutPrefix(e.Address, "unix:"); ok {
+		if path, ok := strings.CutPrefix(e.Address, unixPrefix); ok {
 			if path == "" {
 				return fmt.Errorf("endpoint %q names no socket; write unix:/path", e.Address)
 			}
@@ -69,9 +69,8 @@ func checkAddresses(cfg *config.Backend) error {
 
 // member is one address of the configuration, with its names resolved.
 type member struct {
-	address string // ip:port or unix:/path; identifies the endpoint
+	address string // ip:port, or unixPrefix and a path; identifies the endpoint
 	addr    netip.AddrPort
-	path    string
 	host    string
 	cfg     *config.Endpoint
 }
@@ -91,11 +90,11 @@ func (b *Backend) members() []member {
 	defer func() { b.noteRefusals(refused) }()
 	for i := range b.cfg.Endpoints {
 		cfg := &b.cfg.Endpoints[i]
-		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
+		if strings.HasPrefix(cfg.Address, unixPrefix) {
 			if cfg.Foreign {
 				continue // a Unix socket is always on this machine
 			}
-			add(member{address: cfg.Address, path: path, cfg: cfg})
+			add(member{address: cfg.Address, cfg: cfg})
 			continue
 		}
 		host, port := splitHost(cfg.Address)
@@ -320,7 +319,7 @@ func (l *locality) isLocal(e *Endpoint) bool {
 		return e.cfg.Node == l.node.Name
 	case l.node.Explicit:
 		return false
-	case e.path != "":
+	case !e.addr.IsValid():
 		return true
 	}
 	a := e.addr.Addr()

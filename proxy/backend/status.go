@@ -55,6 +55,47 @@ type EndpointStatus struct {
 	LastError string `json:"last_error,omitempty"`
 }
 
+// Summary is the state of a backend in a few numbers.
+type Summary struct {
+	Name      string
+	Ready     int
+	Working   int // of the ready endpoints
+	Endpoints int
+	Down      int // endpoints that are not up, without terminating ones
+	InFlight  int64
+	Waiting   int64
+}
+
+// Summaries returns the Summary of each backend, in no order.
+func (s *Set) Summaries() []Summary {
+	list := []Summary{}
+	for b := range s.all() {
+		list = append(list, b.summary())
+	}
+	return list
+}
+
+func (b *Backend) summary() Summary {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Summary{Name: b.name, Ready: b.Ready(), Working: b.Working(), Endpoints: len(b.endpoints), InFlight: b.InFlight(), Waiting: b.queue.waiting.Load()}
+	for _, e := range b.endpoints {
+		if !e.up.Load() && !e.cfg.Terminating {
+			s.Down++
+		}
+	}
+	return s
+}
+
+// StatusOf returns the state of one backend; false: there is none with that name.
+func (s *Set) StatusOf(name string) (BackendStatus, bool) {
+	b := s.Backend(name)
+	if b == nil {
+		return BackendStatus{}, false
+	}
+	return b.status(), true
+}
+
 // Status returns the state of all backends, sorted by name.
 func (s *Set) Status() []BackendStatus {
 	var list []BackendStatus
@@ -78,16 +119,19 @@ func (b *Backend) status() BackendStatus {
 	for _, e := range b.endpoints {
 		st := EndpointStatus{
 			Address: e.address, Node: e.cfg.Node, Zone: e.cfg.Zone, Local: e.isLocal, Weight: e.cfg.Weight, Terminating: e.cfg.Terminating,
-			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), Private: e.HeldCount(), LastError: e.reason,
+			Up: e.up.Load(), InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), Private: e.HeldCount(), LastError: e.reason,
+		}
+		if e.ejection != nil {
+			st.EjectedUntil = e.ejection.until
 		}
 		if st.Failing = e.failing.Load(); st.Failing && st.LastError == "" && e.failure != nil {
 			st.LastError = e.failure.Error()
 		}
-		if e.path == "" && e.host != e.addr.Addr().String() {
+		if e.addr.IsValid() && e.host != e.addr.Addr().String() {
 			st.Host = e.host
 		}
 		if e.withheld > 0 {
-			st.RampedUp = whole - e.withheld
+			st.RampedUp = whole - int(e.withheld)
 		}
 		s.Endpoints = append(s.Endpoints, st)
 	}

@@ -56,6 +56,12 @@ type stickyTable struct {
 	endpoints map[string]*Endpoint // by value
 }
 
+// stickyCookie is the value of the cookie that names an endpoint.
+type stickyCookie struct {
+	maker *stickyMaker
+	value string
+}
+
 // newStickyTable also has the endpoints that are terminating: they keep their clients. The caller
 // holds the lock of the backend.
 func newStickyTable(m *stickyMaker, use []*Endpoint) *stickyTable {
@@ -64,10 +70,10 @@ func newStickyTable(m *stickyMaker, use []*Endpoint) *stickyTable {
 	}
 	t := &stickyTable{maker: m, endpoints: make(map[string]*Endpoint, len(use))}
 	for _, e := range use {
-		if e.stickyMaker != m {
-			e.stickyMaker, e.stickyValue = m, m.value(e.address)
+		if e.cookie == nil || e.cookie.maker != m {
+			e.cookie = &stickyCookie{m, m.value(e.address)}
 		}
-		t.endpoints[e.stickyValue] = e
+		t.endpoints[e.cookie.value] = e
 	}
 	return t
 }

@@ -307,7 +307,7 @@ func TestRetriesGoThroughAllEndpoints(t *testing.T) {
 			e := &Endpoint{address: fmt.Sprint(i), seed: seedOf(fmt.Sprint(i)), distance: distance(r.IntN(int(distances))),
 				cfg: &config.Endpoint{Weight: 1 + r.IntN(3), Terminating: r.IntN(3) == 0}}
 			if use = append(use, e); !e.cfg.Terminating {
-				e.withheld = r.IntN(3) * 45
+				e.withheld = int8(r.IntN(3) * 45)
 				better++
 			}
 		}

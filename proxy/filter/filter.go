@@ -42,6 +42,9 @@ type Exchange interface {
 	// State returns what filters remember of the exchange.
 	State() *State
 
+	// Generated reports whether weir itself made the response, and no endpoint.
+	Generated() bool
+
 	// RequestID returns the value of the request's only X-Request-Id, valid until the request
 	// changes. The first call drops an id that weir does not trust, and makes a new one.
 	RequestID() []byte
@@ -193,6 +196,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if r.Rewrite != nil {
 		c.add(newRewrite(r))
+	}
+	if r.Reverse != nil {
+		c.add(newReverse(r.Reverse))
 	}
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))

@@ -34,6 +34,7 @@ type exchange struct {
 	state                   State
 	started                 time.Time
 	server                  func(*Question) error
+	generated               bool
 	gone                    chan struct{} // closed when the client goes; nil: it stays
 }
 
@@ -85,6 +86,7 @@ func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened
 		return false, nil
 	}
 }
+func (x *exchange) Generated() bool    { return x.generated }
 func (x *exchange) Started() time.Time { return x.started }
 func (x *exchange) State() *State      { return &x.state }
 func (x *exchange) CountGuard(guard string, refused bool) {

@@ -373,7 +373,7 @@ func (f *scriptHeaders) EditResponse(x Exchange, res *message.Response) {
 		conf = &f.of.confs[run.conf]
 	}
 	for i := range conf.response {
-		if e := &conf.response[i]; e.Kind == script.Hide {
+		if e := &conf.response[i]; e.Kind == script.Hide && !x.Generated() {
 			e.remove(res)
 		}
 	}

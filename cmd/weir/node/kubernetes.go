@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/listener/sockets"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
@@ -79,6 +80,7 @@ type cluster struct {
 	told     bool                 // tellKnown has logged its line
 	unbound  map[string]string    // ports that were logged, and the errors
 	faulty   map[event.Event]bool // faults that were logged
+	tidied   time.Time            // when tidy last began
 }
 
 // objects are the routes and endpoints that a cluster adds to the file.
@@ -137,7 +139,38 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 	ended := make(chan struct{})
 	c.end = func() { cancel(); <-ended }
 	go func() { defer close(ended); c.source.Run(ctx) }()
+	if s.fileInEffect() == nil {
+		end := pause.Spare()
+		go func() {
+			c.awaitFirst(ended)
+			end()
+			pause.Tidy()
+		}()
+	}
 	return c, nil
+}
+
+// sparing is the time for which weir saves memory at the start of the process at most.
+const sparing = time.Minute
+
+// awaitFirst waits until all objects are known and in effect, but not for long.
+func (c *cluster) awaitFirst(ended <-chan struct{}) {
+	select {
+	case <-c.known:
+	case <-ended:
+	case <-time.After(sparing):
+	}
+}
+
+// tidyEvery is the time between two collections of the garbage that changes of objects leave.
+const tidyEvery = 2 * time.Second
+
+// tidy collects the garbage of a change of objects. The next change does not wait for it.
+func (c *cluster) tidy() {
+	if now := time.Now(); now.Sub(c.tidied) >= tidyEvery {
+		c.tidied = now
+		go pause.Tidy()
+	}
 }
 
 func (c *cluster) troubled(kind kube.Kind, err error) {
@@ -283,6 +316,7 @@ func (c *cluster) changed(ch kube.Change) {
 	if first {
 		defer close(c.known)
 	}
+	defer c.tidy()
 	if c.s.current() != c {
 		return
 	}

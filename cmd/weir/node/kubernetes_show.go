@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/pause"
 )
 
 // objectsStatus is the answer to GET /kubernetes.
@@ -71,6 +72,7 @@ func (s *server) writeObjects(w io.Writer, e *inEffect) error {
 		if _, err := out.Write(text); err != nil {
 			return err
 		}
+		pause.Tidy()
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ var samples = map[string][]sample{
 	"router.entrypoints":             {{"`web`, `http`, with or without `websecure`, `https`", "web,websecure", false}, {"only `websecure`, `https`", "websecure", false}, {"other values", "internal", false}},
 	"frontend-entry-points":          {{"`web`, `http`, with or without `websecure`, `https`", "http", false}, {"only `websecure`, `https`", "https", false}, {"other values", "internal", false}},
 	"use-regex":                      {{"`false`", "false", false}, {"`true`", "true", false}, {"`true`, with a path that RE2 does not know", "true", false}},
-	"rewrite-target":                 {{"a path, also with `$1` to `$9`", "/$2", false}, {"a URL", "https://a.example/$1", false}, {"with another variable", "/$host/$1", false}, {"a path without a slash at its beginning", "app/$1", false}, {"other values", "/a b", false}},
+	"rewrite-target":                 {{"a path, also with `$1` to `$9`", "/$2", false}, {"a URL with a fixed host, also with `$1` to `$9`", "https://a.example/$1", false}, {"another URL", "https://$host/$1", false}, {"with another variable", "/$host/$1", false}, {"a path without a slash at its beginning", "app/$1", false}, {"other values", "/a b", false}},
 	"router.pathmatcher":             {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"other values", "PathRegexp", false}},
 	"router.priority":                {{"a number above 0", "7", false}, {"other values", "first", false}},
 	"service.sticky.cookie.name":     {{"letters, digits, `-`, `_` and dots", "shop", false}, {"other values", "a;b", false}},

@@ -20,8 +20,8 @@ const (
 	noFastCGI   = "weir does not support FastCGI"
 	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
-	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
 	allLogged   = "weir logs all requests, or none without access_log"
+	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
 )
 
 // families are the annotations of ingress-nginx that weir reads, without their prefix. Each
@@ -44,6 +44,8 @@ var families = []map[string]judge{
 	authURLs,
 	corses,
 	snippets,
+	reverses,
+	logs,
 	limits,
 	satisfies,
 	unread,
@@ -78,23 +80,21 @@ var unread = map[string]judge{
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 
-	"custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
+	"custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", Near, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
 	"proxy-max-temp-file-size": unless("0", Near, buffers), "client-body-buffer-size": always(Near, buffers),
-	"proxy-http-version":  unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
-	"proxy-cookie-domain": unless("off", No, noYet), "proxy-cookie-path": unless("off", No, noYet), "proxy-redirect-from": unless("off", No, noYet), "proxy-redirect-to": unless("off", No, noYet),
-	"proxy-ssl-secret": always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
+	"proxy-http-version": unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
+	"proxy-ssl-secret":   always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
 	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
 	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),
-	"enable-access-log":         unless("true", No, allLogged), "enable-rewrite-log": unless("false", Near, "weir has no rewrites to log"),
-	"enable-opentelemetry": unless("false", No, noTraces), "opentelemetry-trust-incoming-span": always(No, noTraces+"; it forwards the trace headers of clients unchanged"),
+	"enable-opentelemetry":      unless("false", No, noTraces), "opentelemetry-trust-incoming-span": always(No, noTraces+"; it forwards the trace headers of clients unchanged"),
 	"opentelemetry-operation-name": always(No, noTraces),
 	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
 }

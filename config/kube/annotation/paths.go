@@ -1,8 +1,10 @@
 package annotation
 
 import (
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,11 +23,15 @@ type Rewrite struct {
 	// Path is the new path, with $1 to $9 for the groups of the path in the Ingress. Empty:
 	// requests keep their path, as they do if the path in the Ingress is equal to this.
 	Path string
+	// Scheme is http or https if requests are redirected to Path of Host and Port instead; empty:
+	// they are not.
+	Scheme, Host string
+	Port         int // 0: the default
 }
 
 const (
 	badTarget      = "ingress-nginx ignores this value, and so does weir: requests keep their path; write a path of letters, digits and - . _ ~ / :, with $1 to $9 for the groups of the path"
-	targetURL      = "weir does not redirect by this annotation; write the URL under nginx.ingress.kubernetes.io/temporal-redirect. Until then, requests keep their path"
+	targetURL      = "weir redirects by this annotation only to a fixed host, so requests keep their path; write one such as https://www.example.org/$1, or a URL under nginx.ingress.kubernetes.io/temporal-redirect"
 	targetVariable = "weir knows $1 to $9 here, and no other variable of nginx, so requests keep their path; write the new path without the variable"
 	targetStart    = "the new path does not begin with one slash or with a group, so requests keep their path; write one such as /$1"
 	badPattern     = "weir cannot compare a path of this Ingress, because it is no regular expression of RE2 (which has no lookaround, back reference or possessive repetition), or a long one; an event names it. Requests below its literal beginning answer 503; write it in another way"
@@ -81,13 +87,40 @@ func rewriteTarget(value string, _ context, s *Settings) (Rating, string) {
 	case !validTarget.MatchString(value):
 		return No, badTarget
 	case strings.HasPrefix(value, "http://"), strings.HasPrefix(value, "https://"), strings.HasPrefix(value, "$scheme"):
-		return No, targetURL // nginx redirects
+		return rewriteURL(value, s) // nginx redirects
 	case strings.Contains(group.ReplaceAllString(value, ""), "$"):
 		return No, targetVariable
 	case value[0] != '/' && value[0] != '$', strings.HasPrefix(value, "//"):
 		return No, targetStart
 	}
 	s.Rewrite.Path = value
+	return Exact, ""
+}
+
+// rewriteURL reads a rewrite-target that is a URL.
+func rewriteURL(value string, s *Settings) (Rating, string) {
+	scheme, rest, _ := strings.Cut(value, "://")
+	host, path := rest, ""
+	if end := strings.IndexAny(rest, "/$"); end >= 0 {
+		host, path = rest[:end], rest[end:]
+	}
+	u, err := url.Parse(scheme + "://" + host)
+	if err != nil || !hostAndPort.MatchString(host) {
+		return No, targetURL
+	}
+	switch {
+	case strings.Contains(group.ReplaceAllString(path, ""), "$"):
+		return No, targetVariable
+	case strings.HasPrefix(path, "//"):
+		return No, targetURL
+	case !strings.HasPrefix(path, "/"):
+		path = "/" + path // a group cannot become a part of the host
+	}
+	port, _ := strconv.Atoi(u.Port()) // checked by url.Parse
+	if port > 65535 {
+		return No, targetURL
+	}
+	s.Rewrite = Rewrite{Path: path, Scheme: scheme, Host: u.Hostname(), Port: port}
 	return Exact, ""
 }
 

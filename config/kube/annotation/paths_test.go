@@ -34,7 +34,8 @@ func TestRewriteTarget(t *testing.T) {
 		"/": {"/", Exact, true}, "/$1": {"/$1", Exact, true}, "$1": {"$1", Exact, true}, "/a/$2/b.$1": {"/a/$2/b.$1", Exact, true}, "/$10": {"/$10", Exact, true},
 		" /a ": {"/a", Exact, true}, "": {"", Exact, false}, "/app": {"/app", Exact, false}, // the path itself
 		"/a?b=c": {"", No, false}, "/a b": {"", No, false}, "/{a}": {"", No, false}, "/caf\u00e9": {"", No, false}, // ingress-nginx ignores them
-		"https://a.example/$1": {"", No, true}, "$scheme://a.example": {"", No, true},
+		"https://a.example/$1": {"/$1", Exact, true}, "$scheme://a.example": {"", No, true}, "https://$host/a": {"", No, true}, "https://a.example/$host": {"", No, true},
+		"https://a.example//x": {"", No, true}, "https://a.example:99999/x": {"", No, true}, "https://": {"", No, true}, "https:///x": {"", No, true},
 		"/$host/$1": {"", No, true}, "/$0": {"", No, true}, "/$": {"", No, true}, "a/$1": {"", No, true}, "//a": {"", No, true},
 	} {
 		i := ingressOf([]string{"/app"}, "rewrite-target: "+value)
@@ -46,6 +47,19 @@ func TestRewriteTarget(t *testing.T) {
 		}
 		if got := UsesPatterns(i); got != want.patterns {
 			t.Errorf("with %q the paths are regular expressions: %v", value, got)
+		}
+	}
+}
+
+func TestRewriteTargetURL(t *testing.T) {
+	for value, want := range map[string]Rewrite{
+		"https://a.example/$1":       {Scheme: "https", Host: "a.example", Path: "/$1"},
+		"http://a.example:8080/x/$2": {Scheme: "http", Host: "a.example", Port: 8080, Path: "/x/$2"},
+		"https://a.example":          {Scheme: "https", Host: "a.example", Path: "/"},
+		"https://a.example$1":        {Scheme: "https", Host: "a.example", Path: "/$1"},
+	} {
+		if got := SettingsOf(ingressOf([]string{"/app"}, "rewrite-target: "+value)).Rewrite; got != want {
+			t.Errorf("%q sets %+v, want %+v", value, got, want)
 		}
 	}
 }

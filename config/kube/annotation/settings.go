@@ -37,6 +37,8 @@ type Settings struct {
 	CORS      CORS
 	Limits    Limits
 	Snippets  Snippets
+	Reverse   Reverse
+	Unlogged  bool // the access log has no lines for the routes
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has
