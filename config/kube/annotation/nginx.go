@@ -45,6 +45,7 @@ var families = []map[string]judge{
 	corses,
 	snippets,
 	reverses,
+	customErrors,
 	logs,
 	limits,
 	satisfies,
@@ -81,7 +82,6 @@ var unread = map[string]judge{
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 
 	"custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", Near, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
-	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),

@@ -38,6 +38,7 @@ type Settings struct {
 	Limits    Limits
 	Snippets  Snippets
 	Reverse   Reverse
+	Errors    Errors
 	Unlogged  bool // the access log has no lines for the routes
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
