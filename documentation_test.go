@@ -496,3 +496,20 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 		t.Errorf("there were so many configurations: %v", loaded)
 	}
 }
+
+// Each Go file that docs/architecture.md names exists. A name may leave out the first folders.
+func TestNamedFilesExist(t *testing.T) {
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`([a-z0-9_/]+\\.go)`").FindAllStringSubmatch(read(t, "docs/architecture.md"), -1)
+	if len(named) < 50 {
+		t.Errorf("found only %d names of files", len(named))
+	}
+	for _, n := range named {
+		if !slices.ContainsFunc(all, func(f file) bool { return f.path == n[1] || strings.HasSuffix(f.path, "/"+n[1]) }) {
+			t.Errorf("docs/architecture.md names %s, which does not exist", n[1])
+		}
+	}
+}
