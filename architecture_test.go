@@ -81,7 +81,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
+	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
@@ -91,7 +91,9 @@ var tiers = map[string]int{
 
 	"proxy": dataPath,
 
-	"soak": part, "soak/command": backends, // a tool, which imports only listener/header of weir
+	"cmd/weir/node/status": part,
+
+	"soak": part, "soak/command": backends, "probe": part, // tools, which import only listener/header of weir
 
 	"cmd/weir/node": process,
 
@@ -162,7 +164,7 @@ func imports(f file) (paths []string) {
 // mayServeHTTP are the packages that may use net/http: ports for operators and load balancers, requests about
 // certificates (may one be issued, is one revoked), the tools, and peers in tests. None of them carries the
 // traffic of clients.
-var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "cmd/weir/node/status", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
 // mayLog are the packages that may import the logger. cmd/weir/node writes the log. tls/acme passes a logger
 // to certmagic. tls/storage may lose a lock when no caller can receive an error.
@@ -361,6 +363,7 @@ var unavoidable = map[string]string{
 	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
 	"config/kube.Services":         "Kubernetes calls the objects so",
 	"config/kube/gateway.Service":  "the same",
+	"config.Services":              "the key for Services of Gateways, in Kubernetes' word",
 	"config.Pool":                  "the key for addresses that are given to Gateways",
 	"config/kube/gateway.FromPool": "the same",
 	"config.ServerName":            "TLS calls the SNI so",

@@ -20,6 +20,7 @@ type browser struct {
 	ctx    context.Context
 	c      *websocket.Conn
 	lastID int
+	seen   func(devtools) // called with each event; nil: nothing
 }
 
 // newBrowser starts Chromium. It finds hosts by rules such as "MAP shop.test 127.0.0.1:8443".
@@ -41,14 +42,14 @@ func newBrowser(t *testing.T, rules string) *browser {
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*patience)
 	t.Cleanup(cancel)
 	c, _, err := websocket.Dial(ctx, "ws://127.0.0.1:"+port+strings.TrimSpace(path), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.CloseNow() })
-	c.SetReadLimit(1 << 20)
+	c.SetReadLimit(16 << 20) // a picture of a page is large
 	return &browser{t: t, ctx: ctx, c: c}
 }
 
@@ -82,6 +83,9 @@ func (b *browser) receive() (m devtools) {
 	}
 	if m.Error != nil {
 		b.t.Fatalf("Chromium refuses call %d: %s", m.ID, m.Error)
+	}
+	if b.seen != nil && m.Method != "" {
+		b.seen(m)
 	}
 	return m
 }

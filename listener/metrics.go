@@ -171,32 +171,37 @@ func (o openConnections) Describe(ch chan<- *prometheus.Desc) {
 	ch <- o.m.parkedDesc
 }
 
-// openNow holds the counts of a listener's connections.
-type openNow struct {
-	states [conn.NumStates]int
-	parked int
+// OpenNow has the open connections of a listener.
+type OpenNow struct {
+	States [conn.NumStates]int // by conn.State
+	Parked int                 // part of the idle ones and of the tunnels
 }
 
-func (o openConnections) Collect(ch chan<- prometheus.Metric) {
-	counts := make(map[string]*openNow)
-	o.m.mu.Lock()
-	for name := range o.m.listeners {
-		counts[name] = new(openNow)
+// Open returns the open connections of each listener.
+func (m *Metrics) Open() map[string]*OpenNow {
+	counts := make(map[string]*OpenNow)
+	m.mu.Lock()
+	for name := range m.listeners {
+		counts[name] = new(OpenNow)
 	}
-	o.m.mu.Unlock()
-	for i := range o.m.tracker.shards {
-		o.m.tracker.shards[i].each(func(a *admission) {
+	m.mu.Unlock()
+	for i := range m.tracker.shards {
+		m.tracker.shards[i].each(func(a *admission) {
 			if n := counts[a.l.name]; n != nil {
-				n.states[a.c.State()]++
+				n.States[a.c.State()]++
 				if a.c.Parked() {
-					n.parked++
+					n.Parked++
 				}
 			}
 		})
 	}
-	for name, n := range counts {
-		ch <- prometheus.MustNewConstMetric(o.m.parkedDesc, prometheus.GaugeValue, float64(n.parked), name)
-		for state, count := range n.states {
+	return counts
+}
+
+func (o openConnections) Collect(ch chan<- prometheus.Metric) {
+	for name, n := range o.m.Open() {
+		ch <- prometheus.MustNewConstMetric(o.m.parkedDesc, prometheus.GaugeValue, float64(n.Parked), name)
+		for state, count := range n.States {
 			ch <- prometheus.MustNewConstMetric(o.m.openDesc, prometheus.GaugeValue, float64(count), name, conn.State(state).String())
 		}
 	}

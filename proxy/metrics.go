@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/tally"
 	"github.com/weirproxy/weir/proxy/trace"
 )
 
@@ -48,6 +49,8 @@ type Metrics struct {
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
+	series    []*routeSeries          // of all routes, in no order; place is the index
+	removed   tally.Counts            // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
 
@@ -101,6 +104,9 @@ type routeSeries struct {
 	copied   counters // of the requests for mirrors
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
+	tally    tally.Tally
+	open     atomic.Int64 // tunnels; the same as in the gauge
+	place    int          // in m.series; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
@@ -240,6 +246,8 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	case labels.namespace != "" && labels.routeLabels == othersOf(labels.namespace):
 		s.times = m.timesOf(labels.route)
 	}
+	s.place = len(m.series)
+	m.series = append(m.series, s)
 	return s
 }
 
@@ -388,6 +396,7 @@ func (m *Metrics) retire(r *routeMetrics) {
 // drop removes series. The caller holds m.mu.
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
+	m.removeFromList(s)
 	m.leaveTimes(s.times)
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
@@ -462,6 +471,7 @@ func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced
 		code = 0
 	}
 	s.counter(code).Inc()
+	s.tally.Count(code, d)
 	if traced == nil {
 		s.duration.Observe(d.Seconds())
 	} else {

@@ -81,9 +81,9 @@ var demoText = template.Must(template.New("").Parse(`weir and three example back
   # the health port, for load balancers: 200 if this node should get traffic, else 503
   curl --include http://{{.Health}}/
 
-  # the admin port: metrics, and the state of connections, backends and endpoints
+  # the admin port: the status page (open http://{{.Admin}}/ in a browser), and metrics
+  weir top --once {{.Admin}}
   curl --silent http://{{.Admin}}/metrics
-  curl --silent http://{{.Admin}}/status
 
 Ctrl-C ends it.
 `))

@@ -156,6 +156,7 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 	if err != nil {
 		return nil, notAURL(address)
 	}
+	req.Close = true // each request has a client of its own
 	token, err := o.token()
 	if err != nil {
 		return nil, err

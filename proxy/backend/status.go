@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 )
 
 // BackendStatus is the state of a backend for the admin page.
@@ -53,6 +54,48 @@ type EndpointStatus struct {
 	// LastError is the error of the last check, or of the last attempt while the endpoint
 	// is failing.
 	LastError string `json:"last_error,omitempty"`
+}
+
+// Summary is the state of a backend in a few numbers.
+type Summary struct {
+	Name      string
+	Ready     int
+	Working   int // of the ready endpoints
+	Endpoints int
+	Down      int // endpoints that are not up, without terminating ones
+	InFlight  int64
+	Waiting   int64
+}
+
+// Summaries returns the Summary of each backend, in no order.
+func (s *Set) Summaries() []Summary {
+	var list []Summary
+	for b := range s.all() {
+		list = append(list, b.summary())
+		pause.IfDue()
+	}
+	return list
+}
+
+func (b *Backend) summary() Summary {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Summary{Name: b.name, Ready: b.Ready(), Working: b.Working(), Endpoints: len(b.endpoints), InFlight: b.InFlight(), Waiting: b.queue.waiting.Load()}
+	for _, e := range b.endpoints {
+		if !e.up.Load() && !e.cfg.Terminating {
+			s.Down++
+		}
+	}
+	return s
+}
+
+// StatusOf returns the state of one backend; false: there is none with that name.
+func (s *Set) StatusOf(name string) (BackendStatus, bool) {
+	b := s.Backend(name)
+	if b == nil {
+		return BackendStatus{}, false
+	}
+	return b.status(), true
 }
 
 // Status returns the state of all backends, sorted by name.

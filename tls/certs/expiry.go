@@ -2,14 +2,16 @@ package certs
 
 import (
 	"crypto/tls"
+	"slices"
 	"time"
 )
 
-// Ending is a certificate that ends soon or has ended.
+// Ending is a certificate and its end.
 type Ending struct {
 	Names    []string
 	Source   string // the file, "acme" or "self-signed"
 	NotAfter time.Time
+	Due      bool // it should have been renewed
 }
 
 // warnBefore is the remaining life from which on weir warns of a certificate.
@@ -17,13 +19,16 @@ const warnBefore = 14 * 24 * time.Hour
 
 // Ending lists the certificates that should have been renewed before now.
 func (s *Store) Ending(now time.Time) (all []Ending) {
+	return slices.DeleteFunc(s.All(now), func(e Ending) bool { return !e.Due })
+}
+
+// All lists all certificates.
+func (s *Store) All(now time.Time) (all []Ending) {
 	for _, e := range s.table.Load().entries {
 		switch {
 		case e.managed != nil:
 			for _, c := range e.managed.All() {
-				if now.After(dueOf(c, true)) {
-					all = append(all, Ending{namesOf(c.Leaf), "acme", c.Leaf.NotAfter})
-				}
+				all = append(all, Ending{namesOf(c.Leaf), "acme", c.Leaf.NotAfter, now.After(dueOf(c, true))})
 			}
 		default:
 			source := e.source.CertFile
@@ -33,8 +38,8 @@ func (s *Store) Ending(now time.Time) (all []Ending) {
 			case source == "":
 				source = "self-signed"
 			}
-			if c := e.first(""); c != nil && now.After(dueOf(c, false)) {
-				all = append(all, Ending{e.names, source, e.notAfter})
+			if c := e.first(""); c != nil {
+				all = append(all, Ending{e.names, source, e.notAfter, now.After(dueOf(c, false))})
 			}
 		}
 	}

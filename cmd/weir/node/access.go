@@ -131,7 +131,10 @@ func (x *access) judge(w http.ResponseWriter, r *http.Request) (refusal, error) 
 	}
 	authorized := x.token != nil
 	if authorized && !x.knows(r) {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+		w.Header().Add("WWW-Authenticate", `Bearer realm="weir"`)
+		if mayAskForPassword(r) {
+			w.Header().Add("WWW-Authenticate", `Basic realm="weir: any user, and the token as password", charset="UTF-8"`)
+		}
 		if len(r.Header["Authorization"]) > 0 {
 			return refuse(refusedToken, http.StatusUnauthorized, "the token in Authorization does not match admin.token or admin.token_file")
 		}
@@ -190,6 +193,13 @@ func (x *access) knows(r *http.Request) bool {
 	}
 	sum := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(sum[:], x.token[:]) == 1
+}
+
+// mayAskForPassword returns true if a browser should ask for the token as a password: browsers do not
+// ask for bearer tokens. They send the password with requests that pages of other sites make, too.
+// Over TLS and on loopback they also send Sec-Fetch-Site, by which fromElsewhere refuses these.
+func mayAskForPassword(r *http.Request) bool {
+	return wantsPage(r) && (r.TLS != nil || isLoopbackRequest(r))
 }
 
 // isProfile returns true if the path is a profile, which shows the process's memory or uses

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
 
+	"github.com/weirproxy/weir/cmd/weir/node/status"
 	"github.com/weirproxy/weir/config/file"
 )
 
@@ -24,6 +26,9 @@ func (s *server) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.exposition())
 	mux.HandleFunc("GET /status", s.showStatus)
+	mux.HandleFunc("GET /status/overview", s.showOverview)
+	mux.Handle("GET /status/page.css", status.Page("page.css"))
+	mux.Handle("GET /status/page.js", status.Page("page.js"))
 	mux.HandleFunc("GET /config", s.showConfig)
 	mux.HandleFunc("GET /explain", s.showExplanation)
 	mux.HandleFunc("GET /kubernetes", s.showObjects)
@@ -85,8 +90,10 @@ const maxAdminBody = 64 << 10
 
 const adminIndex = `weir, admin port
 
+GET  /              in a browser: the status page
 GET  /metrics       for Prometheus
 GET  /status        the health of this node, connections and endpoints
+GET  /status/overview  what the page shows: traffic, routes, backends, certificates, refusals
 GET  /config        the configuration in effect
 GET  /explain       the way of a request through the configuration in effect; weir explain --admin asks it
 GET  /kubernetes    the objects of the cluster, and their faults
@@ -97,7 +104,20 @@ POST /drain         the health port answers 503, and responses close connections
 POST /cordon        the health port answers 503; /uncordon ends it
 `
 
-func (s *server) showIndex(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, adminIndex) }
+// showIndex serves the status page to browsers, and the list of paths to other programs.
+func (s *server) showIndex(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept")
+	if wantsPage(r) {
+		statusPage.ServeHTTP(w, r)
+		return
+	}
+	fmt.Fprint(w, adminIndex)
+}
+
+var statusPage = status.Page("index.html")
+
+// wantsPage returns true if a browser asks for a page.
+func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) toggle(set func(bool), on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -115,38 +135,30 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.configInEffect().Hash)
 }
 
-// status is the answer to GET /status.
-type status struct {
+// nodeStatus is the answer to GET /status.
+type nodeStatus struct {
 	Version     string                  `json:"version"`
 	Node        string                  `json:"node"`
 	ConfigHash  string                  `json:"config_hash"`
 	Verdict     health.Verdict          `json:"verdict"`
 	Draining    bool                    `json:"draining"`
-	Drain       *drainStatus            `json:"drain,omitempty"`
+	Drain       *status.Drain           `json:"drain,omitempty"`
 	Connections map[string]int          `json:"connections"`
 	Backends    []backend.BackendStatus `json:"backends"`
 }
 
-// drainStatus says whether load balancers have noticed a drain.
-type drainStatus struct {
-	Seconds           float64 `json:"seconds"`             // since the beginning of the drain
-	NewConnections    int     `json:"new_connections"`     // since then
-	LastNewConnection float64 `json:"last_new_connection"` // in seconds after the beginning; 0: there was none
-	LoadBalancersTold bool    `json:"load_balancers_told"` // each has seen two answers 503
-}
-
 // drainStatus returns nil without a drain.
-func (s *server) drainStatus() *drainStatus {
+func (s *server) drainStatus() *status.Drain {
 	a := s.tracker.Arrivals()
 	if a.Since.IsZero() {
 		return nil
 	}
-	return &drainStatus{time.Since(a.Since).Seconds(), a.New, a.Last.Seconds(), s.health.LoadBalancersTold()}
+	return &status.Drain{Seconds: time.Since(a.Since).Seconds(), NewConnections: a.New, LastNewConnection: a.Last.Seconds(), LoadBalancersTold: s.health.LoadBalancersTold()}
 }
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
-	st := status{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
+	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
 		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -34,6 +36,7 @@ func (s *server) refusedByListener(r listener.Refusal) {
 			zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer))
 		return
 	}
+	s.refused.Count(time.Now(), r.Listener, r.Reason.String(), func() (string, string) { return r.Client.String(), errorText(r.Err) })
 	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
 		s.logRecord(&accesslog.Record{Kind: "refused", Listener: r.Listener, Origin: &conn.Origin{Client: r.Client, Peer: r.Peer},
 			Reason: r.Reason.String(), Err: r.Err})
@@ -42,6 +45,7 @@ func (s *server) refusedByListener(r listener.Refusal) {
 
 // refusedByProxy logs a connection that ended before its first request or tunnel.
 func (s *server) refusedByProxy(r *accesslog.Record) {
+	s.refused.Count(time.Now(), r.Listener, cmp.Or(r.Result, r.Reason), func() (string, string) { return clientOf(r), errorText(r.Err) })
 	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
 		s.logRecord(r)
 	}

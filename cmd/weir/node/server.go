@@ -60,6 +60,7 @@ type server struct {
 	guarded    *listener.Repeats // of lines about guards that could not decide
 	faults     *listener.Repeats // of faults of objects
 
+	observed
 	certificates
 	shared     sharedTickets // guarded by loading
 	sticky     stickyKeys    // guarded by change
@@ -127,6 +128,7 @@ func (s *server) configInEffect() *config.Config {
 func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s := &server{log: log, level: level, build: build, registry: prometheus.NewRegistry(),
 		listeners: make(map[string]*listener.Listener), ports: make(map[string]*runningPort)}
+	s.log = s.observed.begin(log)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.waits, s.endWaits = context.WithCancel(s.ctx)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -165,6 +167,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.proxy = &proxy.Proxy{Memory: s.memory, Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
 		Orphaned: func(c conn.Cuttable) { s.tunnelsGone([]conn.Cuttable{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
+	go s.observe(s.ctx)
 	return s
 }
 

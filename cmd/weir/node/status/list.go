@@ -1,0 +1,88 @@
+package status
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproxy/weir/pause"
+)
+
+// The limits of the rows in one page of a list.
+const (
+	rowsByDefault = 25
+	mostRows      = 200
+)
+
+// Query says which rows of a list are wanted.
+type Query struct {
+	Search string // a part of a name, in lower case; empty: all rows
+	Sort   string
+	Page   int // from 1
+	Rows   int // in a page
+}
+
+// QueryOf reads the Query of a list from the parameters of a request: NAME is the search, and
+// NAME_sort and NAME_page belong to it. rows is for all lists. Wrong values count as missing ones.
+func QueryOf(v url.Values, name string) Query {
+	q := Query{Search: strings.ToLower(strings.TrimSpace(v.Get(name))), Sort: v.Get(name + "_sort"), Page: 1, Rows: rowsByDefault}
+	if n, err := strconv.Atoi(v.Get(name + "_page")); err == nil && n > 0 {
+		q.Page = n
+	}
+	if n, err := strconv.Atoi(v.Get("rows")); err == nil && n > 0 {
+		q.Rows = min(n, mostRows)
+	}
+	return q
+}
+
+// matches returns true if one of the texts contains the search.
+func (q *Query) matches(more []string, texts ...string) bool {
+	if q.Search == "" {
+		return true
+	}
+	has := func(t string) bool { return strings.Contains(strings.ToLower(t), q.Search) }
+	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
+}
+
+// pageOf makes the list of the rows that match, in the order of compare. It finds the page that
+// exists if q wants a page after the last.
+func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b *T) int) List[T] {
+	l := List[T]{All: len(all), Rows: []T{}}
+	var found []*T
+	for i := range all {
+		pause.IfDue()
+		if bad(&all[i]) {
+			l.Bad++
+		}
+		if match(&all[i]) {
+			found = append(found, &all[i])
+		}
+	}
+	compared := 0
+	slices.SortStableFunc(found, func(a, b *T) int {
+		if compared++; compared%64 == 0 {
+			pause.IfDue()
+		}
+		return compare(a, b)
+	})
+	l.Matching = len(found)
+	l.Pages = max((len(found)+q.Rows-1)/q.Rows, 1)
+	l.Page = min(q.Page, l.Pages)
+	from := (l.Page - 1) * q.Rows
+	for _, r := range found[from:min(from+q.Rows, len(found))] {
+		l.Rows = append(l.Rows, *r)
+	}
+	return l
+}
+
+// badFirst orders rows with a problem before others.
+func badFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
+)
+
+func newTopCommand() *cobra.Command {
+	o := topOptions{every: 2 * time.Second, sort: "requests"}
+	c := &cobra.Command{
+		Use:   "top [URL...]",
+		Short: "Show the traffic and the problems of running weirs in the terminal",
+		Long: `Top shows the health, the traffic, the busiest routes and the problems of one or
+several running weirs, and updates them. It is the status page of the admin port
+for the terminal.
+
+URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
+unix:/path work as well. If the configuration has admin.token, pass the token in a
+file with --token-file, or in the environment variable ` + tokenVariable + `.
+
+Keys: q ends top; r, e, p and n sort the routes by requests, errors, p99 and name.
+If the output is not a terminal, or with --once, top prints the state once.`,
+		Example: `  weir top
+  weir top 10.0.0.1:8087 10.0.0.2:8087
+  weir top --once --sort errors --routes shop`,
+		DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, urls []string) error {
+			if len(urls) == 0 {
+				urls = []string{defaultAdmin}
+			}
+			return o.run(c, urls)
+		},
+	}
+	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms; a weir with thousands of routes is asked every 5s")
+	c.Flags().StringVar(&o.sort, "sort", o.sort, "sort routes by `COLUMN`: requests, errors, p99 or name")
+	c.Flags().StringVar(&o.search, "routes", "", "only routes with this `TEXT` in their name, host or backend")
+	c.Flags().BoolVar(&o.once, "once", false, "print the state once")
+	o.admin.flags(c)
+	return c
+}
+
+type topOptions struct {
+	every        time.Duration
+	sort, search string
+	once         bool
+	admin        adminOptions
+}
+
+// topSorts are the orders of routes, by key.
+var topSorts = map[byte]string{'r': "requests", 'e': "errors", 'p': "p99", 'n': "name"}
+
+// leastForRates is the time after which a weir reads its counts again.
+const leastForRates = 1100 * time.Millisecond
+
+// topRows is how many routes and backends top asks for.
+const topRows = 100
+
+func (o *topOptions) run(c *cobra.Command, urls []string) error {
+	if o.every < 500*time.Millisecond {
+		return fmt.Errorf("--every %v is too short: each update costs the weir some work; write at least 500ms", o.every)
+	}
+	sorts := []string{"requests", "errors", "p99", "name"}
+	if !slices.Contains(sorts, o.sort) {
+		return fmt.Errorf("--sort %s: there is no such column; write one of %s", o.sort, strings.Join(sorts, ", "))
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	out, isFile := c.OutOrStdout().(*os.File)
+	if o.once || !isFile || !term.IsTerminal(int(out.Fd())) {
+		return o.runOnce(ctx, c.OutOrStdout(), urls)
+	}
+	return o.runScreen(ctx, out, urls)
+}
+
+// topAnswer is what an instance answered.
+type topAnswer struct {
+	address  string
+	overview *status.Overview // the last one; nil: there was none
+	err      error            // of the last request
+}
+
+// name is the name of the node, or the address while it is not known.
+func (a *topAnswer) name() string {
+	if a.overview != nil {
+		return a.overview.Node
+	}
+	return withoutToken(a.address)
+}
+
+func (o *topOptions) ask(ctx context.Context, address, sort string) (*status.Overview, error) {
+	q := url.Values{"rows": {fmt.Sprint(topRows)}, "routes_sort": {sort}}
+	if o.search != "" {
+		q.Set("routes", o.search)
+	}
+	answer, err := askAdmin(ctx, address, o.admin, "/status/overview", q)
+	if err != nil {
+		return nil, err
+	}
+	v := new(status.Overview)
+	if err := json.Unmarshal(answer, v); err != nil || v.At.IsZero() {
+		return nil, fmt.Errorf("%s is not the admin port of a weir: its response to GET /status/overview has another form; use the address in admin.address", withoutToken(address))
+	}
+	return v, nil
+}
+
+// runOnce asks each instance twice, because rates need two observations.
+func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) error {
+	answers := make([]topAnswer, len(urls))
+	askAll := func() {
+		var all sync.WaitGroup
+		for i, u := range urls {
+			all.Go(func() {
+				v, err := o.ask(ctx, u, o.sort)
+				answers[i] = topAnswer{u, v, err}
+			})
+		}
+		all.Wait()
+	}
+	askAll()
+	if slices.ContainsFunc(answers, func(a topAnswer) bool { return a.err == nil }) {
+		select {
+		case <-time.After(max(o.every, leastForRates)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		askAll()
+	}
+	for _, line := range (&topScreen{answers: answers, sort: o.sort}).lines() {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	for _, a := range answers {
+		if a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+// runScreen shows the instances until a key or a signal ends it.
+func (o *topOptions) runScreen(ctx context.Context, out *os.File, urls []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keys := make(chan byte)
+	if in := int(os.Stdin.Fd()); term.IsTerminal(in) {
+		before, err := term.MakeRaw(in)
+		if err != nil {
+			return fmt.Errorf("preparing the terminal: %w; use --once", err)
+		}
+		defer term.Restore(in, before)
+		go readKeys(ctx, os.Stdin, keys)
+	}
+	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l") // the alternate screen, without a cursor
+	defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+
+	s := topScreen{answers: make([]topAnswer, len(urls)), sort: o.sort, interactive: true}
+	news, orders := make(chan topNews), make([]chan string, len(urls))
+	for i, u := range urls {
+		s.answers[i].address = u
+		orders[i] = make(chan string, 1)
+		go o.follow(ctx, i, u, o.sort, orders[i], news)
+	}
+	for {
+		s.width, s.height, _ = term.GetSize(int(out.Fd()))
+		if err := s.draw(out); err != nil {
+			return err
+		}
+		select {
+		case n := <-news:
+			a := &s.answers[n.instance]
+			if a.err = n.err; n.overview != nil {
+				a.overview = n.overview
+			}
+		case k := <-keys:
+			if k == 'q' || k == 3 || k == 4 { // Ctrl-C and Ctrl-D
+				return nil
+			}
+			if by := topSorts[k]; by != "" {
+				s.sort = by
+				for _, order := range orders {
+					select {
+					case <-order:
+					default:
+					}
+					order <- by
+				}
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// topNews is the answer of an instance.
+type topNews struct {
+	instance int
+	overview *status.Overview
+	err      error
+}
+
+// follow asks one instance again and again, and at once if the order of routes changes.
+func (o *topOptions) follow(ctx context.Context, i int, address, sort string, order <-chan string, news chan<- topNews) {
+	for {
+		v, err := o.ask(ctx, address, sort)
+		select {
+		case news <- topNews{i, v, err}:
+		case <-ctx.Done():
+			return
+		}
+		wait := o.every
+		if v != nil {
+			wait = max(wait, time.Duration(v.Refresh*float64(time.Second)))
+		}
+		select {
+		case sort = <-order:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func readKeys(ctx context.Context, in io.Reader, keys chan<- byte) {
+	var b [1]byte
+	for {
+		if n, err := in.Read(b[:]); err != nil || n == 0 {
+			return
+		}
+		select {
+		case keys <- b[0]:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

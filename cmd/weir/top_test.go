@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
+)
+
+const observable = `
+node: edge1
+listeners: {web: {address: '@web', protocol: http}}
+routes:
+  - {name: hello, listeners: [web], hosts: [hello.test], respond: {body: hello}}
+  - {name: other, listeners: [web], hosts: [other.test], respond: {body: hello}}
+admin: {address: '@admin'}
+`
+
+func TestTopOnce(t *testing.T) {
+	r := newRunning(t, observable, "web", "admin")
+	admin := r.address("admin")
+	f := func(args string, wantStatus int, wants ...string) string {
+		t.Helper()
+		out, errs, status := weir(append([]string{"top", "--every", "500ms"}, strings.Fields(args)...)...)
+		if status != wantStatus {
+			t.Errorf("weir top %s: status %d: %s%s", args, status, out, errs)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out+errs, want) {
+				t.Errorf("weir top %s prints no %q:\n%s%s", args, want, out, errs)
+			}
+		}
+		return out
+	}
+	f(admin, 0, "weir top: 1 of 1 healthy", "edge1", "healthy", "hello", "other", "routes by requests")
+	if out := f(admin+" --routes other.t --sort name", 0, "routes by name", "other"); strings.Contains(out, "hello") {
+		t.Errorf("the search finds all:\n%s", out)
+	}
+	f(admin+" 127.0.0.1:1", statusError, "1 of 2 healthy", "127.0.0.1:1", "no answer", "PROBLEMS", "cannot query the admin port")
+	f(r.address("web"), statusError, "is not the admin port of a weir")
+	f("--sort size", statusError, "write one of requests, errors, p99, name")
+	f("--every 1ms", statusError, "write at least 500ms")
+}
+
+// Routes of several instances are added up. Problems are shown even on a small screen. No text of an
+// instance changes the terminal.
+func TestTopScreen(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	of := func(node string, requests float64) *status.Overview {
+		return &status.Overview{At: now, Node: node, Health: status.Health{Healthy: true}, Routes: status.List[status.Route]{All: 300, Matching: 300, Rows: []status.Route{
+			{Name: "shop", Backend: "shop\x1b[2J", Total: 10, Now: status.Rates{Seconds: 5, Requests: requests, P99: requests / 1000}},
+			{Name: "blog", Total: 3, Failed: 1, Now: status.Rates{Seconds: 5, Requests: 1, Errors: requests / 10}},
+			{Name: "", Total: 1, Now: status.Rates{Seconds: 5}},
+		}}}
+	}
+	b := of("edge2", 30)
+	b.Health = status.Health{Reasons: []string{"weir is draining"}}
+	b.Backends = status.List[status.Backend]{Bad: 7, All: 9, Rows: []status.Backend{{Name: "search", Count: 2, Working: 1, Endpoints: []status.Endpoint{{Address: "10.0.0.1:80", Error: "evil\r\n\x9b31m\u202egnp"}}}}}
+	b.Certificates = status.List[status.Certificate]{Bad: 3, All: 3, Rows: []status.Certificate{
+		{Names: []string{"a.test"}, Error: "no such host"},
+		{Names: []string{"b.test"}, NotAfter: now.Add(-time.Hour), Soon: true},
+		{Names: []string{"c.test"}, NotAfter: now.Add(75 * time.Hour), Soon: true},
+	}}
+	b.Objects = &status.Objects{Faults: status.List[status.Fault]{All: 4}, Trouble: "forbidden"}
+	s := &topScreen{sort: "requests", answers: []topAnswer{
+		{address: "a", overview: of("edge1", 12)}, {address: "b", overview: b}, {address: "http://x:secret@c", err: errors.New("refused")}, {address: "d"}}}
+	text := strings.Join(s.lines(), "\n")
+	for _, want := range []string{
+		"weir top: 1 of 4 healthy", "503: weir is draining", "http://x:xxxxx@c", "no answer", "waiting for the first answer",
+		"shop           42      0    -  30ms        20       0        0  shop?[2J",
+		"blog          2.0    4.2", "(no route)", "... and 297 more routes",
+		"edge2: backend search: 1 of 2 endpoints work: 10.0.0.1:80: evil???31m?gnp", "edge2: 2 more backends",
+		"edge2: no certificate for a.test yet: no such host", "edge2: the certificate of b.test has expired", "edge2: the certificate of c.test expires in 3 days",
+		"weir cannot watch the cluster: forbidden", "4 faulty objects",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	s.sort = "errors"
+	if text = strings.Join(s.lines(), "\n"); strings.Index(text, "\nblog") > strings.Index(text, "\nshop") {
+		t.Errorf("the order by errors is\n%s", text)
+	}
+	s.width, s.height, s.interactive = 40, 22, true
+	var frame bytes.Buffer
+	if err := s.draw(&frame); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(frame.String(), "\r\n")
+	if len(lines) > 22 || !strings.Contains(frame.String(), "PROBLEMS") {
+		t.Errorf("a frame of %d lines: %q", len(lines), frame.String())
+	}
+	for _, line := range lines {
+		if plain := strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(line); len([]rune(plain)) > 40 || strings.ContainsAny(plain, "\x1b\r\n") {
+			t.Errorf("the line %q", line)
+		}
+	}
+}
