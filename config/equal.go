@@ -51,7 +51,7 @@ func (c *CORS) equal(o *CORS) bool {
 }
 
 func (e ErrorPage) equal(o ErrorPage) bool {
-	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path
+	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path && e.AsNginx == o.AsNginx && e.Report == o.Report && e.OnlyOwn == o.OnlyOwn
 }
 
 func (t *RouteRetries) equal(o *RouteRetries) bool {

@@ -11,6 +11,11 @@ type ErrorPage struct {
 	Status  []StatusRange
 	Backend string
 	Path    string // on that backend; StatusVariable stands for the status
+	// AsNginx replaces whole responses, as ingress-nginx does: the backend gets the path / with the
+	// query, the HTTP headers of the client and Report, and decides the status. Only of objects.
+	AsNginx bool
+	Report  ErrorReport // of AsNginx
+	OnlyOwn bool        // only weir's own responses are replaced; only of objects
 }
 
 // StatusRange is a range of status codes. Both ends belong to it.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strconv"
@@ -18,6 +19,10 @@ type errorPage struct {
 	status  []config.StatusRange
 	backend *backend.Backend
 	path    string
+	onlyOwn bool // only weir's own responses have it
+	// asks is how weir asks for the page as ingress-nginx does, which then replaces the whole response;
+	// nil: it replaces the body.
+	asks *errorReport
 }
 
 const (
@@ -34,7 +39,11 @@ const (
 func newErrorPages(pages []config.ErrorPage, backends *overlay.Map[*backend.Backend]) (all []errorPage) {
 	for _, p := range pages {
 		b, _ := backends.Get(p.Backend)
-		all = append(all, errorPage{p.Status, b, p.Path})
+		page := errorPage{status: p.Status, backend: b, path: p.Path, onlyOwn: p.OnlyOwn}
+		if p.AsNginx {
+			page.asks = newErrorReport(&p.Report)
+		}
+		all = append(all, page)
 	}
 	return all
 }
@@ -48,6 +57,9 @@ func (x *exchange) pageFor(status int) *errorPage {
 	}
 	for i := range x.route.pages {
 		p := &x.route.pages[i]
+		if p.onlyOwn && !x.Generated() {
+			continue
+		}
 		if slices.ContainsFunc(p.status, func(r config.StatusRange) bool { return r.Min <= status && status <= r.Max }) {
 			return p
 		}
@@ -65,6 +77,10 @@ func (x *exchange) replaced(res *message.Response) bool {
 	q := x.proxy.newInquiry(p.backend)
 	defer q.release()
 	err := x.askForPage(q, p, res.Status)
+	if p.asks != nil && err == nil {
+		res = &q.res // the page is the whole response
+		x.status = res.Status
+	}
 	series := x.route.metrics.get()
 	if err != nil {
 		series.page(p.backend.Name(), "failed").Inc()
@@ -77,6 +93,9 @@ func (x *exchange) replaced(res *message.Response) bool {
 
 // askForPage requests a page for a status. Every status but 200 is an error: it is no page.
 func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
+	if p.asks != nil {
+		return x.askAsNginx(q, p, status)
+	}
 	target := strings.ReplaceAll(p.path, config.StatusVariable, strconv.Itoa(status))
 	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
 		return err
@@ -90,15 +109,54 @@ func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
 	if !x.visited { // otherwise this visit was copied
 		addVisit(&q.req)
 	}
+	if err := x.runForPage(q); err != nil {
+		return err
+	}
+	if q.res.Status != 200 {
+		return errNoPage
+	}
+	return nil
+}
+
+// askAsNginx requests a page as ingress-nginx does: with the HTTP headers of the client. Every status is
+// that of a page.
+func (x *exchange) askAsNginx(q *inquiry, p *errorPage, status int) error {
+	query, target := bytes.IndexByte(x.req.Bytes(x.req.Target), '?'), "/"
+	if query >= 0 {
+		target += string(x.req.Bytes(x.req.Target)[query:])
+	}
+	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
+		return err
+	}
+	x.RequestID()
+	for i := range x.req.Fields {
+		f, name := &x.req.Fields[i], x.req.Name(i)
+		if f.ID == message.XRequestID || f.ID.Class() == message.Passed && !ofBody.Has(name) {
+			if !f.Dropped {
+				q.req.AddSpans(q.req.Store(name), q.req.Store(x.req.Value(i)))
+			}
+		}
+	}
+	p.asks.write(&q.req.Head, status)
+	q.req.AddSpans(q.req.StoreString("X-Original-URI"), q.req.Store(x.req.Bytes(x.req.Target)))
+	if client := x.Client().Addr(); client.IsValid() {
+		q.req.AddField("X-Forwarded-For", client.String())
+	}
+	addVisit(&q.req)
+	return x.runForPage(q)
+}
+
+// ofBody has the HTTP headers of the body of the request, which a request for a page does not have.
+var ofBody = message.NewNames([]string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Location", "Expect"})
+
+// runForPage makes the request for a page.
+func (x *exchange) runForPage(q *inquiry) error {
 	q.most, q.patience, q.account, q.address = mostPage, pagePatience, x.account, x.client.Addr()
 	q.out = x.outgoing()
 	x.wire.CutAlso(q)
 	defer x.relink()
 	if o := q.run(); o != nil {
 		return o.err
-	}
-	if q.res.Status != 200 {
-		return errNoPage
 	}
 	return nil
 }
@@ -116,23 +174,28 @@ func (x *exchange) relink() {
 	x.wire.CutAlso(nil)
 }
 
-// sendPage sends the page in place of res. The response has the status and the HTTP headers of
-// res. It has the body of the page, and the headers of the page that describe that body.
+// sendPage sends the page in place of res. If res is not the page itself, the response has the status
+// and the HTTP headers of res. It has the body of the page, and the headers of the page that describe that body.
 func (x *exchange) sendPage(q *inquiry, res *message.Response) {
 	page := &q.res
 	for i := range page.Fields {
-		if !describesBody.Has(page.Name(i)) {
+		if res != page && !describesBody.Has(page.Name(i)) || page.Fields[i].ID.Class() == message.Framing {
 			page.Fields[i].Dropped = true
 		}
 	}
 	for i := range res.Fields {
+		if res == page {
+			break
+		}
 		if name := res.Name(i); !res.Fields[i].Dropped && !describesBody.Has(name) && !ofReplaced.Has(name) {
 			page.AddSpans(page.Store(name), page.Store(res.Value(i)))
 		}
 	}
 	page.Status, page.Reason = res.Status, page.Store(res.Bytes(res.Reason))
 	page.Length, page.Trails = int64(len(q.body)), false
-	page.Add(message.ContentLength, strconv.AppendInt(nil, page.Length, 10))
+	if !message.BodyForbidden(page.Status) {
+		page.Add(message.ContentLength, strconv.AppendInt(nil, page.Length, 10))
+	}
 	x.answered = true
 	x.writeHead(page)
 	if !x.req.IsHead {

@@ -20,6 +20,23 @@ func (v *conversion) fallback(c *claim.Claim) *config.Fallback {
 	return &config.Fallback{Backend: name, Report: errorReport(c)}
 }
 
+// errorPages are the errors of a claim that the default backend shows.
+func (v *conversion) errorPages(c *claim.Claim) []config.ErrorPage {
+	e := v.asked[c.Owner].Errors
+	if len(e.Statuses) == 0 {
+		return nil
+	}
+	name := v.defaultBackend(c)
+	if name == "" {
+		return nil
+	}
+	page := config.ErrorPage{Backend: name, AsNginx: true, Report: errorReport(c), OnlyOwn: e.OnlyOwn}
+	for _, status := range e.Statuses {
+		page.Status = append(page.Status, config.StatusRange{Min: status, Max: status})
+	}
+	return []config.ErrorPage{page}
+}
+
 // defaultBackend returns the name of the backend for the first port of the Service that
 // default-backend names; empty: there is none.
 func (v *conversion) defaultBackend(c *claim.Claim) string {

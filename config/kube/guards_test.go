@@ -26,6 +26,9 @@ func showGuards(r *config.Route) string {
 	if l := r.Limits; l != nil {
 		fmt.Fprintf(&b, " limits %+v", *l)
 	}
+	if len(r.Errors) > 0 {
+		fmt.Fprintf(&b, " errors %+v", r.Errors)
+	}
 	if s := r.Reverse; s != nil {
 		fmt.Fprintf(&b, " reverse %+v", *s)
 	}

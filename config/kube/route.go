@@ -79,7 +79,7 @@ func (v *conversion) setBackends(r *config.Route, c *claim.Claim) {
 	r.Backend, r.Backends, r.Canary = v.backend(c), nil, nil
 	v.addCanary(r, c)
 	if r.Closure == nil {
-		r.Fallback = v.fallback(c)
+		r.Fallback, r.Errors = v.fallback(c), v.errorPages(c)
 	}
 }
 
