@@ -93,7 +93,7 @@ var tiers = map[string]int{
 
 	"cmd/weir/node/status": part,
 
-	"soak": part, "soak/command": backends, // a tool, which imports only listener/header of weir
+	"soak": part, "soak/command": backends, "probe": part, // tools, which import only listener/header of weir
 
 	"cmd/weir/node": process,
 
@@ -363,6 +363,7 @@ var unavoidable = map[string]string{
 	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
 	"config/kube.Services":         "Kubernetes calls the objects so",
 	"config/kube/gateway.Service":  "the same",
+	"config.Services":              "the key for Services of Gateways, in Kubernetes' word",
 	"config.Pool":                  "the key for addresses that are given to Gateways",
 	"config/kube/gateway.FromPool": "the same",
 	"config.ServerName":            "TLS calls the SNI so",

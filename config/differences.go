@@ -2,11 +2,11 @@ package config
 
 import "strings"
 
-// Differences tells how one list became another. Both contain pointers, and share the elements
-// that did not change. So it is found by comparing pointers, which takes microseconds for
-// thousands of elements; names are compared only where the lists differ.
+// Differences tells how one list became another. Both lists contain pointers, and share the
+// elements that did not change. So Differ compares pointers, which takes microseconds for thousands
+// of elements. It compares names only where the lists differ.
 type Differences struct {
-	// Kept are the elements of both lists.
+	// Kept are the elements that both lists have.
 	Kept []Run
 	// Gone are the indexes of the elements of the first list that the second one does not have,
 	// and Added those of the second list. If the lists are not in the order of the names, an

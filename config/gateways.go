@@ -11,6 +11,8 @@ type Gateways struct {
 	// Never empty.
 	Controller string
 	Addresses  GatewayAddresses
+	// Services means that weir keeps a Service for each Gateway.
+	Services bool
 }
 
 // GatewayAddresses is where Gateways get their addresses from. Exactly one field is set.
@@ -28,6 +30,7 @@ func (g *Gateways) section() section {
 	return section{object: g, keys: []key{
 		{"controller", gatewayController.at(&g.Controller), "The value of spec.controllerName in the GatewayClasses that weir serves."},
 		{"addresses", mapping(g.Addresses.section).required("{pool: [192.0.2.0/28]}"), "Where Gateways get their addresses from."},
+		{"services", truth(&g.Services), "weir keeps a Service without selector for each Gateway, in its namespace, so that the name of the Service leads to the addresses of the Gateway. It has the labels and annotations of `spec.infrastructure`."},
 	}}
 }
 

@@ -1,6 +1,7 @@
 package config
 
-// examples show values that users often write in another form, by the patterns of their keys.
+// examples has the correct forms of values that users often write in another form. Its keys are patterns of
+// the keys of the configuration.
 var examples = map[string]string{
 	"listeners":                       `the name as a key, as in "listeners: {web: {address: ':8080', protocol: http}}"`,
 	"backends":                        `the name as a key, as in "backends: {app: {endpoints: ['10.0.0.1:8080']}}"`,

@@ -105,7 +105,8 @@ func (x value) byRestart() value {
 
 // A section is a mapping with fixed keys, bound to an object.
 type section struct {
-	// object is the pointer by which checks ask for the place of the section; nil: none do.
+	// object is a pointer to the values. Checks that need the position of the section find it by this pointer; nil: there are no
+	// such checks.
 	object   any
 	position *Position // where the section begins; nil: the object has no position
 	keys     []key

@@ -87,7 +87,7 @@ func (c *DNSChallenge) section() section {
 	}}
 }
 
-// durationOrOff is a duration, or off: then *dst is negative.
+// durationOrOff is a duration, or the word off, which makes *dst negative.
 func durationOrOff(dst *time.Duration, lo, hi time.Duration) value {
 	some := duration(dst, lo, hi)
 	return value{

@@ -29,11 +29,16 @@ func (b *Backend) stickyKey() value {
 
 // cookieName accepts the names of cookies (RFC 6265, section 4.1.1).
 var cookieName = kind[string]{what: "the name of a cookie such as weir", format: same[string], pattern: token, parse: func(s string) (string, error) {
-	if !message.ValidToken([]byte(s)) {
-		return "", errors.New("is not the name of a cookie; use letters, digits, - and _, such as weir")
-	}
-	return s, nil
+	return s, CheckCookieName(s)
 }}
+
+// CheckCookieName returns why a text cannot be the name of a cookie. The error follows the name.
+func CheckCookieName(s string) error {
+	if !message.ValidToken([]byte(s)) {
+		return errors.New("is not the name of a cookie; use letters, digits, - and _, such as weir")
+	}
+	return nil
+}
 
 func parseStickyKey(s string) (string, error) {
 	if len(s) < 32 || len(s) > 1024 {

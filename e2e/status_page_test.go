@@ -176,7 +176,7 @@ routes:
 	p.contains("events", "listening")
 	p.contains("traffic", "shown from 1,000 connections")
 	p.wants(`String(document.getElementById("objects").hidden)`, "true") // there is no cluster
-	if os.Getenv("WEIR_SCREENSHOTS") != "" { // the charts need some samples
+	if os.Getenv("WEIR_SCREENSHOTS") != "" {                             // the charts need some samples
 		for end := time.Now().Add(100 * time.Second); time.Now().Before(end); time.Sleep(time.Duration(20+time.Now().Unix()%60) * time.Millisecond) {
 			ask("shop.example", "/")
 			ask(fmt.Sprintf("t%02d.example", time.Now().UnixNano()%23), "/")

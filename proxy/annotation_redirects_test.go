@@ -1,6 +1,9 @@
 package proxy
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The redirects of ingress-nginx, with the cases of its e2e tests: redirect.go, forcesslredirect.go,
 // preservetrailingslash.go, approot.go, fromtowwwredirect.go and relativeredirects.go.
@@ -13,6 +16,12 @@ func TestIngressRedirects(t *testing.T) {
 			ingress("a/absolute", 1, "absolute.test Prefix /something none", "permanent-redirect: /new-location")+
 			ingress("a/relative", 1, "relative.test Prefix /something none", "permanent-redirect: /new-location", "relative-redirects: true")+
 			ingress("a/overtls", 1, "a.example Prefix / none", "permanent-redirect: https://new.example", "tls: a.example", "whitelist-source-range: 10.0.0.0/8")+
+			strings.Replace(ingress("a/nopaths", 1, "nopaths.test Prefix /x none", "temporal-redirect: https://nopaths.example/"),
+				`http: {paths: [{pathType: Prefix, path: "/x", backend: {service: {name: none, port: {number: 80}}}}]}`, "", 1)+
+			ingress("a/younger", 2, "younger.test Prefix /old none", "permanent-redirect: http://redirect.example.com")+
+			ingress("a/elder", 1, "younger.test Prefix /x root")+
+			ingress("a/older", 1, "older.test Prefix /old none", "permanent-redirect: http://redirect.example.com")+
+			ingress("a/newer", 2, "older.test Prefix / root")+
 			ingress("a/root", 1, "root.test Prefix / root", "app-root: /foo")+
 			ingress("a/rootpatterns", 1, "patterns.test ImplementationSpecific /.* root", "app-root: /foo", "use-regex: true")+
 			ingress("a/roottls", 1, "b.example Prefix / root", "app-root: /foo", "tls: b.example")+
@@ -29,7 +38,13 @@ func TestIngressRedirects(t *testing.T) {
 	for request, want := range map[string]string{
 		"http://permanent.test/something":          "301 http://redirect.example.com",
 		"http://permanent.test/something/else?a":   "301 http://redirect.example.com",
-		"http://permanent.test/":                   "404",
+		"http://permanent.test/":                   "301 http://redirect.example.com", // and so are all paths that no Ingress has
+		"http://nopaths.test/a":                    "302 https://nopaths.example/",
+		"http://younger.test/a":                    "404", // the oldest Ingress of the host decides about other paths
+		"http://younger.test/old":                  "301 http://redirect.example.com",
+		"http://younger.test/x":                    "root GET /x",
+		"http://older.test/a":                      "root GET /a",
+		"http://older.test/old":                    "301 http://redirect.example.com",
 		"http://custom.test/something":             "302 http://redirect.example.com",
 		"http://temporal.test/a?b":                 "307 https://t.example/x",
 		"http://variables.test/a/?b=c":             "301 https://www.example.com/a/?b=c",

@@ -49,8 +49,8 @@ type Metrics struct {
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
-	series    map[*routeSeries]struct{}
-	removed   tally.Counts // of the routes that were removed
+	series    []*routeSeries          // of all routes, in no order; place is the index
+	removed   tally.Counts            // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
 
@@ -105,6 +105,8 @@ type routeSeries struct {
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 	tally    tally.Tally
+	open     atomic.Int64 // tunnels; the same as in the gauge
+	place    int          // in m.series; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
@@ -153,7 +155,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times), series: make(map[*routeSeries]struct{}),
+		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
 	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
@@ -244,7 +246,8 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	case labels.namespace != "" && labels.routeLabels == othersOf(labels.namespace):
 		s.times = m.timesOf(labels.route)
 	}
-	m.series[s] = struct{}{}
+	s.place = len(m.series)
+	m.series = append(m.series, s)
 	return s
 }
 
@@ -393,9 +396,8 @@ func (m *Metrics) retire(r *routeMetrics) {
 // drop removes series. The caller holds m.mu.
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
+	m.removeFromList(s)
 	m.leaveTimes(s.times)
-	delete(m.series, s)
-	s.tally.AddTo(&m.removed)
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)

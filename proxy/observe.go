@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/tally"
 )
 
@@ -15,6 +18,7 @@ func (m *Metrics) Total() (sum tally.Counts) {
 	sum = removed
 	for _, s := range series {
 		s.tally.AddTo(&sum)
+		pause.IfDue()
 	}
 	return sum
 }
@@ -25,41 +29,57 @@ func (m *Metrics) Total() (sum tally.Counts) {
 func (m *Metrics) EachRoute(f func(route string, c *tally.Counts, tunnels int)) {
 	series, _ := m.all()
 	for _, s := range series {
+		pause.IfDue()
 		var c tally.Counts
 		s.tally.AddTo(&c)
-		f(s.labels.route, &c, int(readingOf(s.tunnels)))
+		f(s.labels.route, &c, int(s.open.Load()))
 	}
 }
 
-// EachRefusal calls f with the number of responses that weir generated for a route and a reason.
+// answers are the reasons of generated responses that refuse nothing.
+var answers = []string{"respond", "redirect", "cors_preflight", "acme_challenge", "auth_sign_in"}
+
+// EachRefusal calls f with the number of responses that weir generated for a route because it refused
+// requests, or because no endpoint answered, by reason.
 func (m *Metrics) EachRefusal(f func(route, reason string, n uint64)) {
 	series, _ := m.all()
 	for _, s := range series {
+		pause.IfDue()
 		if list := s.replies.list.Load(); list != nil {
 			for i := range *list {
 				c := &(*list)[i]
+				if slices.Contains(answers, c.labels[1]) {
+					continue
+				}
 				f(s.labels.route, c.labels[1], uint64(readingOf(c.Counter)))
 			}
 		}
 	}
 }
 
-// all returns the series of all routes, and the counts of removed ones.
+// all returns the series of all routes, and the counts of removed ones. It holds the lock, which requests
+// may need, only for a moment.
 func (m *Metrics) all() ([]*routeSeries, tally.Counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]*routeSeries, 0, len(m.series))
-	for s := range m.series {
-		list = append(list, s)
-	}
-	return list, m.removed
+	return slices.Clone(m.series), m.removed
 }
 
-// readingOf returns the value of a counter or gauge.
-func readingOf(m prometheus.Metric) float64 {
+// removeFromList removes series from the list, and keeps their counts. The caller holds m.mu.
+func (m *Metrics) removeFromList(s *routeSeries) {
+	last := len(m.series) - 1
+	m.series[s.place] = m.series[last]
+	m.series[s.place].place = s.place
+	m.series[last] = nil
+	m.series = m.series[:last]
+	s.tally.AddTo(&m.removed)
+}
+
+// readingOf returns the value of a counter.
+func readingOf(c prometheus.Counter) float64 {
 	var d dto.Metric
-	if m.Write(&d) != nil {
+	if c.Write(&d) != nil {
 		return 0
 	}
-	return d.GetCounter().GetValue() + d.GetGauge().GetValue()
+	return d.GetCounter().GetValue()
 }

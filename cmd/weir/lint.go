@@ -23,6 +23,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/config/kube/gateway"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
@@ -197,11 +198,9 @@ func lintAll(m *kube.Manifests) (reports []report) {
 			[]string{fmt.Sprintf("Its API version is %s, which Kubernetes removed in 1.22; write networking.k8s.io/v1, and run lint again to check its rules.", i.APIVersion)}})
 	}
 	for _, o := range m.Unread {
-		why := "weir does not read Traefik's own objects; write an Ingress instead, or use weir's configuration."
-		if strings.HasPrefix(o.APIVersion, "gateway.") {
-			why = "weir does not support the Gateway API yet; write an Ingress."
+		if r := lintUnread(o, wrong); r != nil {
+			reports = append(reports, *r)
 		}
-		reports = append(reports, report{o.Kind, o.Namespace, o.Name, nil, []string{why}})
 	}
 	for _, s := range m.Services {
 		add("Service", s)
@@ -298,6 +297,9 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			}
 		}
 	}
+	gatewayWrongs(m, func(k gateway.Key, message string) {
+		add(corev1.ObjectReference{Kind: k.Kind, Namespace: k.Namespace, Name: k.ObjectName.Name}, message)
+	})
 	for _, messages := range all {
 		slices.Sort(messages)
 	}

@@ -147,11 +147,46 @@ func TestLintOfAllSorts(t *testing.T) {
 	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `Service "odd": json: cannot`, "default/b")
 	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/fastcgi-index: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 findings",
 		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/fastcgi-index", "wrong  Its API version is extensions/v1beta1, which", "default/b")
-	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 findings",
-		"default/a", "IngressRoute shop/r\n  wrong  weir does not read Traefik's own objects", "HTTPRoute default/h\n  wrong  weir does not support the Gateway API yet")
+	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: UDPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 findings",
+		"default/a", "IngressRoute shop/r\n  wrong  weir does not read Traefik's own objects", "UDPRoute default/h\n  wrong  weir does not read this kind of the Gateway API")
 	if out, err, status := weir("lint", filepath.Join(dir, "none.yaml"), filepath.Join(dir, "all.yaml")); status != statusError || !strings.Contains(err, "none.yaml") || !strings.Contains(out, "default/a") {
 		t.Errorf("beside a file that is not there: status %d\n%s\n%s", status, out, err)
 	}
+}
+
+// Lint reports the errors of objects of the Gateway API. What is not in the manifests is no error.
+func TestLintGateways(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "all.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "GROUP", "apiVersion: gateway.networking.k8s.io/v1")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, status := weir("lint", file)
+		if wantStatus := min(1, len(want)); (status == 0) != (wantStatus == 0) {
+			t.Errorf("of\n%s\nthe status is %d:\n%s", text, status, out)
+		}
+		if n := strings.Count(out, "  wrong  "); n != len(want) {
+			t.Errorf("of\n%s\nthere are %d findings:\n%s", text, n, out)
+		}
+		for _, one := range want {
+			if !strings.Contains(out, one) {
+				t.Errorf("of\n%s\nthere is\n%s\nand not %q", text, out, one)
+			}
+		}
+	}
+	const route = "{GROUP, kind: HTTPRoute, metadata: {name: app}, spec: {parentRefs: [{name: edge, namespace: infra, sectionName: web}], rules: [RULE]}}\n"
+	rule := func(text string) string { return strings.Replace(route, "RULE", text, 1) }
+	f(rule("{backendRefs: [{name: elsewhere, port: 80}]}"))
+	f(rule("{filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}], backendRefs: [{name: a, port: 80}]}"),
+		"HTTPRoute default/app\n  wrong  Dropped Rule 0: the filter ExtensionRef is not supported by weir")
+	f(rule("{backendRefs: [{name: a, namespace: other, port: 80}]}"), "No ReferenceGrant in the namespace other allows")
+	f(rule("{backendRefs: [{name: a, namespace: other, port: 80}]}") + "---\n{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: g, namespace: other}, spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: default}], to: [{group: '', kind: Service}]}}\n")
+	f("{GROUP, kind: Gateway, metadata: {name: edge}, spec: {gatewayClassName: theirs, addresses: [{value: 192.0.2.1}], listeners: [{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: HTTP}, {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}]}}\n",
+		"Gateway default/edge\n  wrong  Listener a: ", "  wrong  Listener b: ")
+	f("{GROUP, kind: GatewayClass, metadata: {name: theirs}, spec: {controllerName: a.example/b, parametersRef: {group: a, kind: B, name: c}}}\n", "weir has no parameters for classes")
+	f("{GROUP, kind: TCPRoute, metadata: {name: db}, spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a, port: 80}]}]}}\n---\n" +
+		"{GROUP, kind: TLSRoute, metadata: {name: mail}, spec: {parentRefs: [{name: edge}], hostnames: [a.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}\n")
 }
 
 func TestOwnKubeconfig(t *testing.T) {

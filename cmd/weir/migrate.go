@@ -189,7 +189,8 @@ func (m *migration) kept() string {
 	return controller.OneLine(kept)
 }
 
-// effects are what weir would answer with 503, and what it would serve without an annotation, a key or a flag.
+// effects returns what weir would close, so that requests get 503, and what it would serve in another way because it ignores an annotation,
+// a key or a flag. Each entry names the object.
 func (m *migration) effects() (closed, different []string) {
 	settings, refused := controller.Read(m.of.Data), map[string]bool{}
 	for _, r := range controller.Rate(m.of.Data) {

@@ -46,7 +46,7 @@ If the output is not a terminal, or with --once, top prints the state once.`,
 			return o.run(c, urls)
 		},
 	}
-	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms")
+	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms; a weir with thousands of routes is asked every 5s")
 	c.Flags().StringVar(&o.sort, "sort", o.sort, "sort routes by `COLUMN`: requests, errors, p99 or name")
 	c.Flags().StringVar(&o.search, "routes", "", "only routes with this `TEXT` in their name, host or backend")
 	c.Flags().BoolVar(&o.once, "once", false, "print the state once")
@@ -63,6 +63,9 @@ type topOptions struct {
 
 // topSorts are the orders of routes, by key.
 var topSorts = map[byte]string{'r': "requests", 'e': "errors", 'p': "p99", 'n': "name"}
+
+// leastForRates is the time after which a weir reads its counts again.
+const leastForRates = 1100 * time.Millisecond
 
 // topRows is how many routes and backends top asks for.
 const topRows = 100
@@ -131,7 +134,7 @@ func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) 
 	askAll()
 	if slices.ContainsFunc(answers, func(a topAnswer) bool { return a.err == nil }) {
 		select {
-		case <-time.After(o.every):
+		case <-time.After(max(o.every, leastForRates)):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -220,9 +223,13 @@ func (o *topOptions) follow(ctx context.Context, i int, address, sort string, or
 		case <-ctx.Done():
 			return
 		}
+		wait := o.every
+		if v != nil {
+			wait = max(wait, time.Duration(v.Refresh*float64(time.Second)))
+		}
 		select {
 		case sort = <-order:
-		case <-time.After(o.every):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}

@@ -30,7 +30,7 @@ func (c *gatewayConversion) grpcRule(a *gateway.Attachment, rule *gatewayv1.GRPC
 	for i := range rule.BackendRefs {
 		refs[i] = gatewayv1.HTTPBackendRef{BackendRef: rule.BackendRefs[i].BackendRef, Filters: httpFiltersOf(rule.BackendRefs[i].Filters)}
 	}
-	if err = cmp.Or(err, c.httpBackends(a, base, refs)); err != nil {
+	if err = cmp.Or(err, c.session(a, base, rule.SessionPersistence, refs)); err != nil {
 		c.dropRule(a, base, index, err)
 	}
 	matches := rule.Matches

@@ -43,7 +43,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 		err = f.tries(rule)
 	}
 	if base.Redirect == nil {
-		err = cmp.Or(err, c.httpBackends(a, base, rule.BackendRefs))
+		err = cmp.Or(err, c.session(a, base, rule.SessionPersistence, rule.BackendRefs))
 	}
 	if err != nil {
 		c.dropRule(a, base, index, err)
@@ -114,6 +114,16 @@ func redirectToPort(r *config.Route, l *gateway.Listener) {
 		d.Port = l.Port
 		r.Redirect = &d
 	}
+}
+
+// session sets the backends of a rule, which may keep sessions.
+func (c *gatewayConversion) session(a *gateway.Attachment, r *config.Route, from *gatewayv1.SessionPersistence, refs []gatewayv1.HTTPBackendRef) (err error) {
+	if r.Sticky, err = sessionOf(from); err != nil {
+		return err
+	}
+	c.sticky = r.Sticky != nil
+	defer func() { c.sticky = false }()
+	return c.httpBackends(a, r, refs)
 }
 
 // httpBackends sets the backends of a rule.

@@ -14,6 +14,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
@@ -81,7 +82,7 @@ func (u *updating) convertGateways() (converted int) {
 		delete(before, name)
 	}
 	u.dropAll(slices.Collect(maps.Values(before)))
-	if classes := x.Classes(); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+	if classes := x.Classes(u.settings.Gateways.Services); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
 		k.status = &gateway.Status{Classes: classes}
 	}
 	return converted
@@ -111,6 +112,8 @@ type gatewayConversion struct {
 
 	ports map[int][]string  // the names of weir's listeners for each port of the Gateway
 	taken map[tunnelOf]bool // which tunnels have a route
+
+	sticky bool // the backends of the current rule keep sessions
 }
 
 // gateway converts one Gateway, with its ListenerSets and routes.
@@ -127,6 +130,9 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	}
 	c.separate()
 	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
+	if v.settings.Gateways.Services {
+		c.part.status.Service = c.Service()
+	}
 	view.Forget()
 	p := g.part()
 	p.gateway = &c.part
@@ -412,6 +418,7 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 		}
 		c.secureBackend(&b, t)
 	}
+	b.stick(annotation.Affinity{Cookie: c.sticky})
 	if a.Accept != nil {
 		return b.Name, nil
 	}

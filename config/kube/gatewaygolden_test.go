@@ -219,7 +219,7 @@ func showGatewayRoute(r *config.Route) string {
 	}
 	var more []string
 	v := reflect.ValueOf(one)
-	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries"} {
+	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky"} {
 		if f := v.FieldByName(name); !f.IsZero() {
 			more = append(more, name+" "+setFields(f))
 		}

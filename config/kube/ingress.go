@@ -76,7 +76,7 @@ func (v *conversion) readRules(i *ingress) {
 			known[host] = true
 			i.owner.Hosts = append(i.owner.Hosts, host)
 		}
-		if rule.HTTP == nil && i.Spec.DefaultBackend == nil {
+		if rule.HTTP == nil && i.Spec.DefaultBackend == nil && !slices.Contains(v.rests[i.Ingress], host) {
 			v.on(i.owner, event.ReasonPath, "The rule for %s has no paths, and there is no default backend; add paths, or spec.defaultBackend.", claim.HostText(host))
 		}
 		if rule.HTTP != nil {

@@ -83,6 +83,7 @@ type Backend struct {
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
 	all, v.twins = v.readAs(all)
+	v.rests = restsOf(all)
 	all = v.leaveCanariesOut(all)
 	v.patterns = patternsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
@@ -132,6 +133,7 @@ type conversion struct {
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // those that get the TLS connections of their host
 	twins      map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	rests      map[*networkingv1.Ingress][]string   // hosts of which all paths are redirected that no Ingress has
 	moves      map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
 	decision   *claim.Decision                      // about all claims

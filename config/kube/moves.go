@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,10 +24,15 @@ func (v *conversion) moveOf(c *claim.Claim) *config.Redirect {
 	if move := v.moves[c]; move != nil {
 		return move
 	}
-	if c.Implicit && len(c.Owner.Claims) == 1 {
-		return nil // ingress-nginx does not redirect for a default backend without rules
+	if c.Implicit && c.Host == "" {
+		return nil // ingress-nginx does not redirect for a default backend without hosts
 	}
-	r, w := v.asked[c.Owner].Redirects, v.asked[c.Owner].Rewrite
+	return moveBy(v.asked[c.Owner])
+}
+
+// moveBy is the redirect that annotations ask for; nil: they ask for none.
+func moveBy(s annotation.Settings) *config.Redirect {
+	r, w := s.Redirects, s.Rewrite
 	to, status := r.Temporal, cmp.Or(r.TemporalStatus, 302)
 	if to == "" {
 		to, status = r.Permanent, cmp.Or(r.PermanentStatus, 301)
@@ -43,7 +49,8 @@ func (v *conversion) moveOf(c *claim.Claim) *config.Redirect {
 }
 
 // readMoves adds claims of the hosts of an Ingress that are only redirected: of the path / because
-// of app-root, and of the other name because of from-to-www-redirect.
+// of app-root, of the other name because of from-to-www-redirect, and of the paths that no Ingress
+// has.
 func (v *conversion) readMoves(i *ingress) {
 	r := v.asked[i.owner].Redirects
 	if r.Root != "" {
@@ -55,6 +62,19 @@ func (v *conversion) readMoves(i *ingress) {
 	for _, from := range v.twins[i.Ingress] {
 		i.owner.Hosts = append(i.owner.Hosts, from)
 		v.move(i, from, everyPath, &config.Redirect{Host: twin(from), Status: 308})
+	}
+	v.readRest(i)
+}
+
+// readRest redirects the paths that no Ingress has, for the hosts of whose annotations this Ingress
+// decides. A default backend gets them otherwise.
+func (v *conversion) readRest(i *ingress) {
+	if i.Spec.DefaultBackend != nil || i.owner.Guards != nil {
+		return
+	}
+	for _, host := range v.rests[i.Ingress] {
+		c := v.move(i, host, everyPath, moveBy(v.asked[i.owner]))
+		c.Implicit, c.Route = true, i.route+host
 	}
 }
 
@@ -116,6 +136,43 @@ func twinsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
 				named[from] = true
 				found[i] = append(found[i], from)
 			}
+		}
+	}
+	return found
+}
+
+// movesAll reports whether an Ingress redirects all requests.
+func movesAll(i *networkingv1.Ingress) bool {
+	for _, name := range []string{"permanent-redirect", "temporal-redirect", "rewrite-target"} {
+		if i.Annotations[annotation.Nginx+name] != "" {
+			return !isCanary(i) && moveBy(annotation.SettingsOf(i)) != nil
+		}
+	}
+	return false
+}
+
+// restsOf finds the Ingresses that redirect all requests, and the hosts of which they are the
+// oldest. In ingress-nginx, the annotations of that Ingress also apply to the paths that no Ingress
+// has.
+func restsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
+	if !slices.ContainsFunc(all, movesAll) {
+		return nil
+	}
+	oldest := map[string]*networkingv1.Ingress{}
+	for _, i := range all {
+		if isCanary(i) {
+			continue
+		}
+		for host := range ruleHosts(i) {
+			if before := oldest[host]; before == nil || compareAges(i, before) < 0 {
+				oldest[host] = i
+			}
+		}
+	}
+	found := map[*networkingv1.Ingress][]string{}
+	for _, host := range slices.Sorted(maps.Keys(oldest)) {
+		if i := oldest[host]; host != "" && movesAll(i) {
+			found[i] = append(found[i], host)
 		}
 	}
 	return found

@@ -90,7 +90,7 @@ func (c *cluster) startAPI() error {
 		"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true", "--authorization-mode=RBAC",
 		"--client-ca-file=ca.crt", "--tls-cert-file=api.crt", "--tls-private-key-file=api.key",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=accounts.pub", "--service-account-signing-key-file=accounts.key",
-		"--disable-admission-plugins=ServiceAccount", "--profiling=false")
+		"--disable-admission-plugins=ServiceAccount", "--profiling=false", "--kubelet-preferred-address-types=InternalIP")
 }
 
 // run starts a part of the control plane and waits until it is ready.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 )
 
 // BackendStatus is the state of a backend for the admin page.
@@ -68,9 +69,10 @@ type Summary struct {
 
 // Summaries returns the Summary of each backend, in no order.
 func (s *Set) Summaries() []Summary {
-	list := []Summary{}
+	var list []Summary
 	for b := range s.all() {
 		list = append(list, b.summary())
+		pause.IfDue()
 	}
 	return list
 }

@@ -15,7 +15,7 @@ func newNetworks(prefixes []netip.Prefix) networks {
 	var all networks
 	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
 		one := addressRange{p.Masked().Addr(), lastOf(p)}
-		// Of two prefixes that overlap, one contains the other, and is before it.
+		// If two prefixes overlap, one contains the other. The sorted list has the larger one first.
 		if len(all) == 0 || all[len(all)-1].last.Less(one.first) {
 			all = append(all, one)
 		}

@@ -21,8 +21,9 @@ type Program struct {
 	// Confs are changes of HTTP headers. Confs[0] is always there; the others are those of blocks of
 	// if, which replace its Response.
 	Confs []Conf
-	// Access are the directives allow and deny, in their order: the first one that has the client's
-	// address counts. OfHost: they are those of the host, which count only for locations without any.
+	// Access are the directives allow and deny, in their order. The first one that contains the client's
+	// address decides. With OfHost they belong to the host, and apply only to locations that have no
+	// such directives of their own.
 	Access []Entry
 	OfHost bool
 	// Variables is the number of variables that set has.

@@ -203,8 +203,8 @@ func (s *secretStorage) Exists(ctx context.Context, key string) bool {
 	return err == nil
 }
 
-// below returns the files below a directory; "" is the storage itself. If most is not 0,
-// below returns most files at most.
+// below returns the files below a directory; "" is the storage itself. If most is not 0, it
+// is the largest number of files that below returns.
 func (s *secretStorage) below(ctx context.Context, directory string, most int64) (files []string, err error) {
 	selector := storageLabel + "=" + s.prefix
 	if directory != "" {

@@ -169,8 +169,8 @@ func (a account) become() error {
 	return nil
 }
 
-// prepare creates the files and folders that weir writes to and could not create once it is
-// confined. If the user changes, they belong to a, and a must be able to write to them.
+// prepare creates the files and folders to which weir writes, because it cannot create them once it
+// is confined. If the user changes, prepare gives them to the user a, and checks that a can write to them.
 func (a account) prepare(places []written, change bool) error {
 	for _, w := range places {
 		_, err := os.Stat(w.path)

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/tally"
 	"github.com/weirproxy/weir/tls/policy"
@@ -40,6 +41,10 @@ const (
 	slowParts = 10 * time.Second
 )
 
+// manyRows is the number of routes and backends from which on programs should ask less often: an Overview
+// of ten thousand of each takes 30 ms, so that a page uses less than 1 % of a processor.
+const manyRows = 4000
+
 // showOverview answers GET /status/overview.
 func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 	v, now := r.URL.Query(), time.Now()
@@ -53,6 +58,9 @@ func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 	o.Certificates = status.PageOfCertificates(certs, status.QueryOf(v, "certificates"))
 	o.Refusals, o.Events = s.refused.List(), s.events.List()
 	o.Objects = s.objectsShown(status.QueryOf(v, "faults"))
+	if o.Refresh = 2; len(routes)+len(behind) > manyRows {
+		o.Refresh = 5
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, o)
 }
@@ -125,6 +133,7 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 	infos := make([]status.RouteInfo, 0, len(cfg.Routes))
 	at := make(map[string]int, len(cfg.Routes))
 	for i := range cfg.Routes {
+		pause.IfDue()
 		r := cfg.Routes[i]
 		n, known := at[r.Name]
 		if !known {
@@ -147,10 +156,14 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 
 func (s *server) routeCounts() map[string]*status.RouteCounts {
 	counts := make(map[string]*status.RouteCounts)
+	var some []status.RouteCounts // made many at a time
 	s.proxy.Metrics.EachRoute(func(route string, c *tally.Counts, tunnels int) {
 		of := counts[route]
 		if of == nil {
-			of = new(status.RouteCounts)
+			if len(some) == 0 {
+				some = make([]status.RouteCounts, 256)
+			}
+			of, some = &some[0], some[1:]
 			counts[route] = of
 		}
 		of.Add(c)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package node
 
 import (
@@ -6,17 +8,27 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// BenchmarkOverview is one update of the status page with ten thousand routes and backends, all of which have
-// had traffic. The page updates itself every two seconds, so 20 ms are 1 % of a core.
+// processorTime returns the CPU time of this process in nanoseconds.
+func processorTime(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// BenchmarkOverview is one update of the status page with ten thousand routes, all of which have had traffic,
+// and as many backends. The page updates itself every two seconds, so 20 ms are 1 % of a core.
 func BenchmarkOverview(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("listeners: {web: {address: '@web', protocol: http}}\nroutes:\n")
 	for i := range many {
-		fmt.Fprintf(&text, "  - {name: route-%d, listeners: [web], hosts: [h%d.example], paths: [/x], backend: backend-%d}\n  - {name: answer-%d, listeners: [web], hosts: [h%d.example], respond: {status: 204}}\n", i, i, i, i, i)
+		fmt.Fprintf(&text, "  - {name: answer-%d, listeners: [web], hosts: [h%d.example], respond: {status: 204}}\n", i, i)
 	}
 	text.WriteString("backends:\n")
 	for i := range many {
@@ -37,6 +49,10 @@ func BenchmarkOverview(b *testing.B) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	r.showOverview(httptest.NewRecorder(), httptest.NewRequest("GET", "/status/overview", nil))
 	b.ReportAllocs()
+	before := processorTime(b)
+	defer func() {
+		b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/1e6, "cpu-ms/op")
+	}()
 	for b.Loop() {
 		r.overview.at = time.Time{} // otherwise the parts of the first update are shown
 		w := httptest.NewRecorder()

@@ -88,7 +88,7 @@ func TestOverview(t *testing.T) {
 		}
 		return nil
 	})
-	if o.Node != "edge1" || o.ConfigHash == "" || !o.Health.Healthy || o.Health.Reasons == nil || o.Uptime <= 0 {
+	if o.Node != "edge1" || o.ConfigHash == "" || !o.Health.Healthy || o.Health.Reasons == nil || o.Uptime <= 0 || o.Refresh != 2 {
 		t.Errorf("%+v", o)
 	}
 	rows := map[string]status.Route{}
@@ -116,6 +116,9 @@ func TestOverview(t *testing.T) {
 	}
 	if where["header_malformed"]+where["header_missing"] != "connection guarded" || where["no_route"] != "request " {
 		t.Errorf("refusals %+v", o.Refusals)
+	}
+	if where["respond"] != "" {
+		t.Error("a fixed response counts as refused")
 	}
 	if len(o.Listeners) != 2 || o.Listeners[0].Address == "" {
 		t.Errorf("listeners %+v", o.Listeners)

@@ -78,7 +78,7 @@ type Control struct {
 	denied   map[string]time.Time       // no attempt before this time, because a right is missing
 	faults   map[corev1.ObjectReference]*fault
 
-	events, statuses, presence, gatewayWork chan struct{} // wake the goroutines that write them
+	events, statuses, presence, gatewayWork, services chan struct{} // wake the goroutines that write them
 
 	started, left     bool
 	electing, present background
@@ -89,7 +89,8 @@ type Control struct {
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
 		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
-		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1)}
+		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1),
+		services: make(chan struct{}, 1)}
 }
 
 // managerOf is the name of the field manager, by which the API server knows the writer of a field.
@@ -128,6 +129,7 @@ func (c *Control) Want(w Wanted) {
 	}
 	if before == nil || before.Controller != w.Controller || !slices.Equal(before.Gateways, w.Gateways) {
 		wake(c.gatewayWork)
+		wake(c.services)
 	}
 	if before == nil || !slices.Equal(before.Events, w.Events) {
 		wake(c.events)

@@ -111,4 +111,5 @@ func (c *Control) lead(ctx context.Context) {
 	running.Go(func() { c.tell(ctx) })
 	running.Go(func() { c.publish(ctx) })
 	running.Go(func() { c.writeGateways(ctx) })
+	running.Go(func() { c.writeServices(ctx) })
 }

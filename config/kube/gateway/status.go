@@ -28,6 +28,8 @@ type Status struct {
 	Sets      []SetStatus
 	Parents   []ParentStatus
 	Ancestors []AncestorStatus
+	// Service is the Service that weir keeps for the Gateway; nil: none.
+	Service *Service
 }
 
 // ClassStatus is the status of a GatewayClass.
@@ -79,8 +81,12 @@ const maxMessage = 32768
 
 func shortened(s string) string { return s[:min(len(s), maxMessage)] }
 
-// Features are the features of the Gateway API that weir supports, in alphabetical order.
-func Features() (all []gatewayv1.SupportedFeature) {
+// Features are the features of the Gateway API that weir supports, in alphabetical order. services
+// means that weir keeps a Service for each Gateway.
+func Features(services bool) (all []gatewayv1.SupportedFeature) {
+	if services {
+		all = append(all, gatewayv1.SupportedFeature{Name: "GatewayInfrastructure"})
+	}
 	for _, name := range features {
 		all = append(all, gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(name)})
 	}
@@ -106,8 +112,9 @@ var features = []string{
 	"TCPRoute", "TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate",
 }
 
-// StatusOfClass is the status of a class of weir.
-func StatusOfClass(c *gatewayv1.GatewayClass) ClassStatus {
+// StatusOfClass is the status of a class of weir. services means that weir keeps a Service for each
+// Gateway.
+func StatusOfClass(c *gatewayv1.GatewayClass, services bool) ClassStatus {
 	var p *Problem
 	if c.Spec.ParametersRef != nil {
 		p = problem(gatewayv1.GatewayClassReasonInvalidParameters, "weir has no parameters for classes; remove spec.parametersRef.")
@@ -116,15 +123,16 @@ func StatusOfClass(c *gatewayv1.GatewayClass) ClassStatus {
 		Conditions: []metav1.Condition{
 			condition(gatewayv1.GatewayClassConditionStatusAccepted, c.Generation, p, gatewayv1.GatewayClassReasonAccepted, "weir serves the Gateways of this class."),
 		},
-		SupportedFeatures: Features(),
+		SupportedFeatures: Features(services),
 	}}
 }
 
-// Classes returns the status of all classes of weir.
-func (x *Index) Classes() (all []ClassStatus) {
+// Classes returns the status of all classes of weir. services means that weir keeps a Service for
+// each Gateway.
+func (x *Index) Classes(services bool) (all []ClassStatus) {
 	for _, c := range x.classes {
 		if string(c.Spec.ControllerName) == x.controller {
-			all = append(all, StatusOfClass(c))
+			all = append(all, StatusOfClass(c, services))
 		}
 	}
 	slices.SortFunc(all, func(a, b ClassStatus) int { return strings.Compare(a.Name, b.Name) })

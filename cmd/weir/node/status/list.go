@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // The limits of the rows in one page of a list.
@@ -35,8 +37,12 @@ func QueryOf(v url.Values, name string) Query {
 }
 
 // matches returns true if one of the texts contains the search.
-func (q *Query) matches(texts ...string) bool {
-	return q.Search == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q.Search) })
+func (q *Query) matches(more []string, texts ...string) bool {
+	if q.Search == "" {
+		return true
+	}
+	has := func(t string) bool { return strings.Contains(strings.ToLower(t), q.Search) }
+	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
 }
 
 // pageOf makes the list of the rows that match, in the order of compare. It finds the page that
@@ -45,6 +51,7 @@ func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b
 	l := List[T]{All: len(all), Rows: []T{}}
 	var found []*T
 	for i := range all {
+		pause.IfDue()
 		if bad(&all[i]) {
 			l.Bad++
 		}
@@ -52,7 +59,13 @@ func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b
 			found = append(found, &all[i])
 		}
 	}
-	slices.SortStableFunc(found, compare)
+	compared := 0
+	slices.SortStableFunc(found, func(a, b *T) int {
+		if compared++; compared%64 == 0 {
+			pause.IfDue()
+		}
+		return compare(a, b)
+	})
 	l.Matching = len(found)
 	l.Pages = max((len(found)+q.Rows-1)/q.Rows, 1)
 	l.Page = min(q.Page, l.Pages)

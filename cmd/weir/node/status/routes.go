@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/tally"
 )
 
@@ -57,6 +58,7 @@ func (w *Watch) Look(now time.Time, routes []RouteInfo, counts map[string]*Route
 	rows := make([]Route, 0, len(routes)+1)
 	known := make(map[string]bool, len(routes))
 	for _, info := range routes {
+		pause.IfDue()
 		known[info.Name] = true
 		rows = append(rows, rowOf(info, now, counts[info.Name], before))
 	}
@@ -101,7 +103,7 @@ func rowOf(info RouteInfo, now time.Time, c *RouteCounts, before look) Route {
 // default), errors per second, p99 or name.
 func PageOfRoutes(all []Route, q Query) List[Route] {
 	return pageOf(all, q,
-		func(r *Route) bool { return q.matches(append([]string{r.Name, r.Backend}, r.Hosts...)...) },
+		func(r *Route) bool { return q.matches(r.Hosts, r.Name, r.Backend) },
 		func(r *Route) bool { return r.Now.Errors > 0 },
 		func(a, b *Route) int {
 			by := 0
@@ -122,7 +124,7 @@ func PageOfRoutes(all []Route, q Query) List[Route] {
 func PageOfBackends(all []Backend, q Query) List[Backend] {
 	bad := func(b *Backend) bool { return b.Down > 0 || b.Working == 0 }
 	return pageOf(all, q,
-		func(b *Backend) bool { return q.matches(b.Name) },
+		func(b *Backend) bool { return q.matches(nil, b.Name) },
 		bad,
 		func(a, b *Backend) int {
 			if q.Sort == "name" {
@@ -137,7 +139,7 @@ func PageOfBackends(all []Backend, q Query) List[Backend] {
 func PageOfCertificates(all []Certificate, q Query) List[Certificate] {
 	bad := func(c *Certificate) bool { return c.Soon || c.NotAfter.IsZero() || c.Error != "" }
 	return pageOf(all, q,
-		func(c *Certificate) bool { return q.matches(append([]string{c.Source}, c.Names...)...) },
+		func(c *Certificate) bool { return q.matches(c.Names, c.Source) },
 		bad,
 		func(a, b *Certificate) int {
 			return cmp.Or(badFirst(bad(a), bad(b)), a.NotAfter.Compare(b.NotAfter), slices.Compare(a.Names, b.Names))
@@ -147,7 +149,7 @@ func PageOfCertificates(all []Certificate, q Query) List[Certificate] {
 // PageOfFaults returns one page of the faults of objects.
 func PageOfFaults(all []Fault, q Query) List[Fault] {
 	return pageOf(all, q,
-		func(f *Fault) bool { return q.matches(f.Kind, f.Object, f.Reason, f.Message) },
+		func(f *Fault) bool { return q.matches(nil, f.Kind, f.Object, f.Reason, f.Message) },
 		func(*Fault) bool { return true },
 		func(a, b *Fault) int { return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind)) })
 }

@@ -13,7 +13,9 @@ type Overview struct {
 	Node       string    `json:"node"`
 	ConfigHash string    `json:"config_hash"`
 	// Uptime is in seconds.
-	Uptime       float64           `json:"uptime"`
+	Uptime float64 `json:"uptime"`
+	// Refresh is how long a program should wait before it asks again, in seconds.
+	Refresh      float64           `json:"refresh"`
 	Health       Health            `json:"health"`
 	Traffic      Traffic           `json:"traffic"`
 	Connections  Connections       `json:"connections"`

@@ -30,6 +30,25 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch]
+{{- if .Values.gateway.enabled }}
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways, listenersets, httproutes, grpcroutes, tlsroutes, tcproutes, backendtlspolicies, referencegrants]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways/status, listenersets/status, httproutes/status, grpcroutes/status, tlsroutes/status, tcproutes/status, backendtlspolicies/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, watch]
+{{- end }}
+{{- if and .Values.gateway.enabled .Values.gateway.services }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, update, delete]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, create, update]
+{{- end }}
 {{- if .Values.rbac.tell }}
 - apiGroups: [""]
   resources: [events]

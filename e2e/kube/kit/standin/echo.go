@@ -2,6 +2,7 @@ package standin
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The ports on which every Pod serves at its address, whatever its image is. A Pod whose image has "pause" in
-// its name serves nothing.
+// The ports on which every Pod serves at its address, whatever its image is. Exceptions are the images of the
+// conformance suite of the Gateway API, and an image with "pause" in its name, which serves nothing.
 const (
 	portHTTP  = "3000" // HTTP/1.1
 	portH2C   = "3001" // HTTP/2 without TLS
@@ -40,9 +41,14 @@ var certificate = sync.OnceValues(func() (tls.Certificate, error) {
 })
 
 // serve starts the servers of a Pod. It returns the functions that stop them.
-func serve(p *corev1.Pod, r *pod) (stop []func(), err error) {
-	if strings.Contains(p.Spec.Containers[0].Image, "pause") {
+func (c *cluster) serve(ctx context.Context, p *corev1.Pod, r *pod) (stop []func(), err error) {
+	switch image := p.Spec.Containers[0].Image; {
+	case strings.Contains(image, "pause"):
 		return nil, nil
+	case strings.Contains(image, "coredns"):
+		return serveDNS(r)
+	case isOfSuite(image):
+		return c.serveSuite(ctx, p, r)
 	}
 	pair, err := certificate()
 	if err != nil {
@@ -106,6 +112,17 @@ func answer(p *corev1.Pod, r *pod, version string) http.Handler {
 
 // lines greets each client with the Pod's name and the client's address, and then echoes every line.
 func lines(l net.Listener, name string) func() {
+	return eachConnection(l, func(c net.Conn) {
+		fmt.Fprintf(c, "SSH-2.0-standin %s %s\r\n", name, c.RemoteAddr())
+		for in := bufio.NewScanner(c); in.Scan(); {
+			fmt.Fprintf(c, "%s: %s\n", name, in.Text())
+		}
+	})
+}
+
+// eachConnection calls serve for each connection, which it closes afterwards. It returns the function
+// that closes the listener and all connections.
+func eachConnection(l net.Listener, serve func(net.Conn)) func() {
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}
 	go func() {
@@ -118,10 +135,7 @@ func lines(l net.Listener, name string) func() {
 			open[c] = true
 			mu.Unlock()
 			go func() {
-				fmt.Fprintf(c, "SSH-2.0-standin %s %s\r\n", name, c.RemoteAddr())
-				for in := bufio.NewScanner(c); in.Scan(); {
-					fmt.Fprintf(c, "%s: %s\n", name, in.Text())
-				}
+				serve(c)
 				c.Close()
 				mu.Lock()
 				delete(open, c)

@@ -15,10 +15,11 @@ import (
 
 // pod is a Pod that a node has to run.
 type pod struct {
-	name, node, address string
-	stop                []func()
-	done                chan struct{} // closed when the Pod must end
-	ending              bool
+	namespace, name, node, address string
+	stop                           []func()
+	done                           chan struct{} // closed when the Pod must end
+	ending                         bool
+	log                            podLog
 }
 
 // see handles one change of a Pod. It is called for the changes in their order.
@@ -35,7 +36,7 @@ func (c *cluster) see(ctx context.Context, p *corev1.Pod) {
 	defer c.mu.Unlock()
 	r := c.pods[p.UID]
 	if r == nil {
-		r = &pod{name: p.Name, node: p.Spec.NodeName, address: c.address(p, node), done: make(chan struct{})}
+		r = &pod{namespace: p.Namespace, name: p.Name, node: p.Spec.NodeName, address: c.address(p, node), done: make(chan struct{})}
 		c.pods[p.UID] = r
 		if p.DeletionTimestamp == nil {
 			go c.run(ctx, p, r, nodeAddress(node))
@@ -91,10 +92,17 @@ func (c *cluster) address(p *corev1.Pod, node int) string {
 }
 
 func (c *cluster) run(ctx context.Context, p *corev1.Pod, r *pod, host string) {
-	stop, err := serve(p, r)
-	if err != nil {
-		fmt.Println("cannot run", p.Namespace, p.Name, err)
-		return
+	stop, err := c.serve(ctx, p, r)
+	for n := 0; err != nil; n++ { // a Secret may be missing yet
+		if n == 0 {
+			fmt.Println("cannot run", p.Namespace, p.Name, err)
+		}
+		select {
+		case <-r.done:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		stop, err = c.serve(ctx, p, r)
 	}
 	c.mu.Lock()
 	select {

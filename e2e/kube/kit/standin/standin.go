@@ -3,7 +3,8 @@
 // respects cordons, taints, node selectors, readiness and grace periods. Real controllers handle Deployments,
 // DaemonSets, EndpointSlices and evictions.
 //
-// It runs no containers, so there are no probes and no hooks. It sends no heartbeats.
+// It runs no containers, so there are no probes and no hooks. It sends no heartbeats. Only Pods of the conformance
+// suite of the Gateway API have logs.
 package standin
 
 import (
@@ -70,7 +71,7 @@ func Run(args []string) error {
 	c := &cluster{api: api, kick: make(chan struct{}, 1), pods: map[types.UID]*pod{}, taken: map[string]bool{}, next: map[string]int{}}
 	ctx := context.Background()
 	for i, name := range nodes {
-		if err := c.register(ctx, name, i); err != nil {
+		if err := errors.Join(c.register(ctx, name, i), c.serveLogs(name, nodeAddress(i))); err != nil {
 			return err
 		}
 	}
@@ -106,6 +107,7 @@ func (c *cluster) register(ctx context.Context, name string, i int) error {
 		}
 	}
 	now := metav1.Now()
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	node.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: nodeAddress(i)}, {Type: corev1.NodeHostName, Address: name},
 		{Type: corev1.NodeExternalIP, Address: fmt.Sprintf("203.0.113.%d", i+1)},

@@ -1,7 +1,6 @@
-// The status page of weir. It asks for /status/overview every two seconds while it is visible, and
+// The status page of weir. It asks for /status/overview again and again while it is visible, and
 // changes only the texts that differ, so that focus and selection stay.
 
-const every = 2000; // ms
 const $ = id => document.getElementById(id);
 const ask = new URLSearchParams();
 let paused = false, timer = 0, running = null, last = null;
@@ -272,7 +271,7 @@ async function update() {
     put($('trouble'), 'weir does not answer' + (last ? ' since ' + clock(last.at) + '; what is shown is old' : '') + ': ' + (e.name === 'AbortError' ? 'no response within 10 s' : e.message));
   } finally {
     clearTimeout(late);
-    if (mine === running && !paused && !document.hidden) timer = setTimeout(update, every);
+    if (mine === running && !paused && !document.hidden) timer = setTimeout(update, (last?.refresh || 2) * 1000);
   }
 }
 

@@ -1,0 +1,268 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// The Service of a Gateway has no selector and no address of its own. Its EndpointSlices have the
+// addresses of the Gateway, so its name leads to them. The Gateway owns the Service, and the
+// cluster deletes it with the Gateway.
+
+const (
+	// servicePace is the time between two Services.
+	servicePace = 10 * time.Millisecond
+	// lookAtServices is how often weir checks that all Services are as it has written them.
+	lookAtServices = 5 * time.Minute
+	// sliceManager is the manager of the EndpointSlices of Gateways.
+	sliceManager = "weirproxy.github.io/gateway"
+)
+
+// keptService is a Service that this leader has written or checked.
+type keptService struct {
+	of *gateway.Service
+	at time.Time
+}
+
+// writeServices keeps the Services of Gateways until ctx ends.
+func (c *Control) writeServices(ctx context.Context) {
+	if c.opts.Gateways == nil {
+		return
+	}
+	kept := map[config.ObjectName]keptService{}
+	for again := time.Duration(0); pause(ctx, again, c.services); {
+		again = lookAtServices
+		w, known := c.want()
+		if known && !c.keepServices(ctx, servicesOf(w.Gateways), kept) {
+			again = retryStatuses
+		}
+	}
+}
+
+func compareObjects(a, b config.ObjectName) int { return strings.Compare(a.String(), b.String()) }
+
+func servicesOf(all []*gateway.Status) map[config.ObjectName]*gateway.Service {
+	wanted := map[config.ObjectName]*gateway.Service{}
+	for _, s := range all {
+		if s.Service != nil {
+			wanted[config.ObjectName{Namespace: s.Service.Namespace, Name: s.Service.Name}] = s.Service
+		}
+	}
+	return wanted
+}
+
+// keepServices writes what differs from the wanted Services. It returns false if something failed.
+func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName]*gateway.Service, kept map[config.ObjectName]keptService) bool {
+	good := true
+	try := func(name config.ObjectName, f func() error) bool {
+		const what = "keep the Services of Gateways"
+		if !c.mayTry(what, name.Namespace) {
+			return false
+		}
+		err := f()
+		c.outcome(what, name.Namespace, err)
+		c.deny(what, name.Namespace, err)
+		good = good && err == nil
+		return err == nil
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(kept), compareObjects) {
+		if wanted[name] == nil && try(name, func() error { return c.dropService(ctx, name, kept[name].of) }) {
+			delete(kept, name)
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(wanted), compareObjects) {
+		s := wanted[name]
+		if k := kept[name]; k.of == s && time.Since(k.at) < lookAtServices {
+			continue
+		}
+		if try(name, func() error { return c.keepService(ctx, name, s) }) {
+			kept[name] = keptService{s, time.Now()}
+		}
+		if !pause(ctx, servicePace, nil) {
+			return good
+		}
+	}
+	return good
+}
+
+// keepService creates or corrects one Service and its EndpointSlices.
+func (c *Control) keepService(ctx context.Context, name config.ObjectName, s *gateway.Service) error {
+	if s.Gone {
+		return c.dropService(ctx, name, s)
+	}
+	limited, cancel := whole(ctx)
+	defer cancel()
+	o := object{c.opts.Client.Core, "services", name, ownerOf(s), false}
+	found := &corev1.Service{}
+	if err := o.keep(limited, found, serviceFrom(name, s), func() bool { return correctService(found, s) }); err != nil {
+		return err
+	}
+	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		wanted, found := sliceFrom(name, s, family), &discoveryv1.EndpointSlice{}
+		o := object{c.opts.Client.Discovery, "endpointslices", config.ObjectName{Namespace: name.Namespace, Name: wanted.Name}, ownerOf(s), len(wanted.Endpoints) == 0}
+		if err := o.keep(limited, found, wanted, func() bool { return correctSlice(found, wanted) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropService deletes the Service of a Gateway that needs none any more. Its EndpointSlices belong
+// to the Gateway, too, and are worth nothing without it.
+func (c *Control) dropService(ctx context.Context, name config.ObjectName, s *gateway.Service) error {
+	limited, cancel := whole(ctx)
+	defer cancel()
+	found := &corev1.Service{}
+	err := c.opts.Client.Core.Get().Namespace(name.Namespace).Resource("services").Name(name.Name).Do(limited).Into(found)
+	if err == nil && belongsTo(found, s.UID) {
+		uid := found.UID
+		err = c.opts.Client.Core.Delete().Namespace(name.Namespace).Resource("services").Name(name.Name).
+			Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(limited).Error()
+	}
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return api.Failure("delete", "services "+name.Name, name.Namespace, err)
+}
+
+func ownerOf(s *gateway.Service) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: gatewayv1.GroupVersion.String(), Kind: gateway.KindGateway, Name: s.Key.Name, UID: s.UID, Controller: new(true)}
+}
+
+func belongsTo(o metav1.Object, uid types.UID) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == uid })
+}
+
+// object is an object that weir keeps for a Gateway.
+type object struct {
+	client   rest.Interface
+	resource string
+	name     config.ObjectName
+	owner    metav1.OwnerReference
+	optional bool // it need not exist
+}
+
+// kubeObject is an object of a kind that the client knows.
+type kubeObject interface {
+	metav1.Object
+	runtime.Object
+}
+
+// keep creates the object, or corrects the one that it finds. It changes no object of another owner.
+func (o *object) keep(ctx context.Context, found, wanted kubeObject, correct func() bool) error {
+	verb := "get"
+	err := o.client.Get().Namespace(o.name.Namespace).Resource(o.resource).Name(o.name.Name).Do(ctx).Into(found)
+	switch {
+	case apierrors.IsNotFound(err) && o.optional:
+		return nil
+	case apierrors.IsNotFound(err):
+		verb = "create"
+		wanted.SetOwnerReferences([]metav1.OwnerReference{o.owner})
+		err = o.client.Post().Namespace(o.name.Namespace).Resource(o.resource).Body(wanted).Do(ctx).Error()
+	case err == nil && !belongsTo(found, o.owner.UID):
+		return fmt.Errorf("weir cannot keep the %s %s for the Gateway %s, because it exists already and does not belong to the Gateway; delete it, or rename the Gateway", o.resource, o.name, o.owner.Name)
+	case err == nil && correct():
+		verb = "update"
+		err = o.client.Put().Namespace(o.name.Namespace).Resource(o.resource).Name(o.name.Name).Body(found).Do(ctx).Error()
+	}
+	if err != nil {
+		err = api.Failure(verb, o.resource+" "+o.name.Name, o.name.Namespace, err)
+	}
+	return err
+}
+
+// portName is the name of a port of a Service.
+func portName(port int32) string { return fmt.Sprintf("port-%d", port) }
+
+func serviceFrom(name config.ObjectName, s *gateway.Service) *corev1.Service {
+	made := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+	correctService(made, s)
+	return made
+}
+
+// correctService makes a Service as it must be, and reports whether it was another one. Labels and
+// annotations of others stay.
+func correctService(o *corev1.Service, s *gateway.Service) (changed bool) {
+	changed = addAll(&o.Labels, s.Labels)
+	changed = addAll(&o.Annotations, s.Annotations) || changed
+	if len(o.Spec.Selector) > 0 {
+		o.Spec.Selector, changed = nil, true
+	}
+	var ports []corev1.ServicePort
+	for _, p := range s.Ports {
+		ports = append(ports, corev1.ServicePort{Name: portName(p), Protocol: corev1.ProtocolTCP, Port: p, TargetPort: intstr.FromInt32(p)})
+	}
+	same := func(a, b corev1.ServicePort) bool {
+		return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && a.TargetPort == b.TargetPort
+	}
+	if !slices.EqualFunc(o.Spec.Ports, ports, same) {
+		o.Spec.Ports, changed = ports, true
+	}
+	return changed
+}
+
+// addAll adds entries to a map, and reports whether they were not all there.
+func addAll(to *map[string]string, from map[string]string) (changed bool) {
+	for name, value := range from {
+		if old, ok := (*to)[name]; !ok || old != value {
+			if *to == nil {
+				*to = map[string]string{}
+			}
+			(*to)[name], changed = value, true
+		}
+	}
+	return changed
+}
+
+// sliceFrom returns the EndpointSlice with the addresses of one family. It has no endpoints if there
+// are no addresses.
+func sliceFrom(name config.ObjectName, s *gateway.Service, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	suffix := map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "-ipv4", discoveryv1.AddressTypeIPv6: "-ipv6"}[family]
+	o := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name + suffix, Labels: maps.Clone(s.Labels)}, AddressType: family}
+	o.Labels[discoveryv1.LabelServiceName], o.Labels[discoveryv1.LabelManagedBy] = name.Name, sliceManager
+	for _, a := range s.Addresses {
+		if a.Is4() == (family == discoveryv1.AddressTypeIPv4) {
+			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		}
+	}
+	for _, p := range s.Ports {
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: new(portName(p)), Port: new(p), Protocol: new(corev1.ProtocolTCP)})
+	}
+	return o
+}
+
+// correctSlice makes an EndpointSlice as it must be, and reports whether it was another one.
+func correctSlice(o, wanted *discoveryv1.EndpointSlice) (changed bool) {
+	changed = addAll(&o.Labels, wanted.Labels)
+	addresses := func(of *discoveryv1.EndpointSlice) (all []string) {
+		for i := range of.Endpoints {
+			all = append(all, of.Endpoints[i].Addresses...)
+		}
+		return all
+	}
+	samePort := func(a, b discoveryv1.EndpointPort) bool {
+		return a.Name != nil && a.Port != nil && *a.Name == *b.Name && *a.Port == *b.Port
+	}
+	if !slices.Equal(addresses(o), addresses(wanted)) || !slices.EqualFunc(o.Ports, wanted.Ports, samePort) {
+		o.Endpoints, o.Ports, changed = wanted.Endpoints, wanted.Ports, true
+	}
+	return changed
+}

@@ -1,0 +1,187 @@
+//go:build linux
+
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// gatewayReport is the report of the conformance suite of the Gateway API. -update writes it.
+const gatewayReport = "../../conformance/gateway-api-v1.6.3.yaml"
+
+// gatewayProfiles are the profiles of the suite that weir implements.
+const gatewayProfiles = "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP"
+
+// besideGateways is a configuration that serves Gateways.
+const besideGateways = `kubernetes:
+  kubeconfig: '@kubeconfig'
+  class: '@stage'
+  lease: weir/@stage
+  gateways: {controller: weirproxy.github.io/@stage, services: true, addresses: {pool: [10.10.2.0/24]}}
+`
+
+// applyGatewayAPI creates the kinds of the Gateway API, which go away with the test, and a class of weir's.
+func (s *stage) applyGatewayAPI() {
+	s.Helper()
+	files, err := filepath.Glob(filepath.Join(kit, "gateway-crds", "*_*.yaml"))
+	if err != nil || len(files) < 10 {
+		leaveOut(s.T, "the kit has no definitions of the Gateway API; e2e/kube/kit/build FOLDER adds them")
+	}
+	args := []string{}
+	for _, f := range files {
+		if !strings.Contains(f, "_vap_") { // a policy for upgrades
+			args = append(args, "--filename="+f)
+		}
+	}
+	s.Cleanup(func() { s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found"}, args...)...) })
+	s.kubectl(append([]string{"apply", "--server-side"}, args...)...)
+	s.kubectl(append([]string{"wait", "--for=condition=Established", "--timeout=30s"}, args...)...)
+	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage'}, spec: {controllerName: weirproxy.github.io/@stage}}`)
+}
+
+// conformanceReport is the part of a report that says what passed.
+type conformanceReport struct {
+	GatewayAPIVersion string `json:"gatewayAPIVersion"`
+	GatewayAPIChannel string `json:"gatewayAPIChannel"`
+	Profiles          []struct {
+		Name           string
+		Core, Extended conformanceResult
+	}
+}
+
+type conformanceResult struct {
+	Result              string
+	Statistics          struct{ Passed, Skipped, Failed int }
+	SupportedFeatures   []string
+	UnsupportedFeatures []string
+	FailedTests         []string
+	SkippedTests        []string
+}
+
+// TestGatewayAPI runs the conformance suite of the Gateway API. Each test of the features in the status of the
+// GatewayClass passes, and the report in the repository says what the suite says.
+func TestGatewayAPI(t *testing.T) {
+	s := newStage(t)
+	suite := filepath.Join(kit, "gateway-suite")
+	if _, err := os.Stat(suite); err != nil {
+		leaveOut(t, "the kit has no conformance suite of the Gateway API; e2e/kube/kit/build FOLDER adds it")
+	}
+	s.applyGatewayAPI()
+	w := s.weir(besideGateways)
+	eventually(t, "the class has a status", func() error {
+		if s.kubectl("get", "gatewayclass", s.name, "--output=jsonpath={.status.supportedFeatures[*].name}") == "" {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	made := filepath.Join(t.TempDir(), "report.yaml")
+	log := filepath.Join(t.TempDir(), "log")
+	cmd := exec.Command(suite, "-test.run=^TestConformance$", "-test.v", "-test.timeout=9m", "-gateway-class="+s.name, "-conformance-profiles="+gatewayProfiles,
+		"-cleanup-base-resources=false", "-usable-address=10.10.2.250", "-unusable-address=192.0.2.1",
+		"-organization=weirproxy", "-project=weir", "-url=https://github.com/weirproxy/weir", "-version=main", "-contact=https://github.com/weirproxy/weir/issues", "-report-output="+made)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "admin.kubeconfig"))
+	began := time.Now()
+	p, err := start("gateway-suite", log, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.kill()
+		s.kubectl("delete", "namespace", "--wait=false", "--ignore-not-found", "gateway-conformance-infra", "gateway-conformance-app-backend", "gateway-conformance-web-backend")
+	})
+	<-p.exited
+	t.Logf("the suite took %v", time.Since(began).Round(time.Second))
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		text, _ := os.ReadFile(log)
+		t.Errorf("the suite ended with %d:\n%s", code, failuresOf(string(text)))
+	}
+	if !w.running() {
+		t.Error("weir has ended")
+	}
+	text, err := os.ReadFile(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want conformanceReport
+	if err := yaml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	checkReport(t, &got)
+	if *update && !t.Failed() {
+		if err := os.WriteFile(gatewayReport, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed, err := os.ReadFile(gatewayReport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(committed, &want); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := fmt.Sprintf("%+v", sorted(&got)), fmt.Sprintf("%+v", sorted(&want)); a != b {
+		t.Errorf("the suite reports\n%s\nand %s has\n%s", a, gatewayReport, b)
+	}
+}
+
+// sorted sorts the profiles of a report, which the suite writes in any order.
+func sorted(r *conformanceReport) *conformanceReport {
+	slices.SortFunc(r.Profiles, func(a, b struct {
+		Name           string
+		Core, Extended conformanceResult
+	}) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return r
+}
+
+// checkReport checks that no test failed and none was left out.
+func checkReport(t *testing.T, r *conformanceReport) {
+	t.Helper()
+	if n := len(r.Profiles); n != len(strings.Split(gatewayProfiles, ",")) {
+		t.Errorf("the report has %d profiles", n)
+	}
+	for _, p := range r.Profiles {
+		for _, part := range []struct {
+			name string
+			of   conformanceResult
+		}{{"core", p.Core}, {"extended", p.Extended}} {
+			r := part.of
+			if r.Result != "success" || r.Statistics.Passed == 0 || r.Statistics.Failed+r.Statistics.Skipped > 0 || len(r.FailedTests)+len(r.SkippedTests) > 0 {
+				t.Errorf("%s, %s: %+v", p.Name, part.name, r)
+			}
+		}
+	}
+}
+
+// failuresOf returns what the failed tests have written last.
+func failuresOf(text string) string {
+	var failed []string
+	of, written := "", map[string][]string{}
+	for line := range strings.Lines(text) {
+		switch words := strings.Fields(line); {
+		case len(words) == 3 && words[0] == "===":
+			of = words[2]
+		case len(words) > 2 && words[0] == "---" && words[1] == "FAIL:":
+			failed = append(failed, words[2])
+		default:
+			written[of] = append(written[of], line[:min(len(line), 500)])
+		}
+	}
+	var all strings.Builder
+	for _, name := range failed {
+		lines := written[name]
+		fmt.Fprintf(&all, "--- %s\n%s", name, strings.Join(lines[max(0, len(lines)-8):], ""))
+	}
+	return all.String()
+}
