@@ -32,8 +32,8 @@ const (
 	servicePace = 10 * time.Millisecond
 	// lookAtServices is how often weir checks that all Services are as it has written them.
 	lookAtServices = 5 * time.Minute
-	// sliceManager is the manager of the EndpointSlices of Gateways.
-	sliceManager = "weirproxy.github.io/gateway"
+	// sliceManager is the manager of the EndpointSlices of Gateways. The value of a label has no slash.
+	sliceManager = "gateway.weirproxy.github.io"
 )
 
 // keptService is a Service that this leader has written or checked.

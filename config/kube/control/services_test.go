@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api/fake"
@@ -59,6 +60,15 @@ func TestServicesOfGateways(t *testing.T) {
 		until(t, text, func() bool { return kept(cluster) == text })
 	}
 	want("edge-weir team=a None; edge-weir-ipv4 team=a [192.0.2.1]", edgeService("edge-weir", "192.0.2.1"))
+	for _, resource := range []string{"services", "endpointslices"} { // the API server refuses others
+		for name, o := range cluster.Objects(resource) {
+			for label, value := range o["metadata"].(fake.Object)["labels"].(fake.Object) {
+				if problems := validation.IsValidLabelValue(value.(string)); len(problems) > 0 {
+					t.Errorf("%s has the label %s=%s: %s", name, label, value, problems)
+				}
+			}
+		}
+	}
 	owners := cluster.Objects("services")["shop/edge-weir"]["metadata"].(fake.Object)["ownerReferences"].([]any)
 	if o := owners[0].(fake.Object); len(owners) != 1 || o["uid"] != "u1" || o["kind"] != "Gateway" || o["controller"] != true {
 		t.Errorf("the Service has the owners %v", owners)
