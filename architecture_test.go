@@ -93,7 +93,7 @@ var tiers = map[string]int{
 
 	"cmd/weir/node/status": part,
 
-	"soak": part, "soak/command": backends, // a tool, which imports only listener/header of weir
+	"soak": part, "soak/command": backends, "probe": part, // tools, which import only listener/header of weir
 
 	"cmd/weir/node": process,
 

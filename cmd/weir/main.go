@@ -46,6 +46,7 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newTopCommand())
 	root.AddCommand(newDrainCommand())
 	root.AddCommand(newUndrainCommand())
+	root.AddCommand(newProbeCommand())
 	root.AddCommand(newFmtCommand())
 	root.AddCommand(newSchemaCommand())
 	root.AddCommand(newCompletionCommand())

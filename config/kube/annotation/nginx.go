@@ -18,7 +18,6 @@ const (
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
 	noFastCGI   = "weir does not support FastCGI"
-	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	allLogged   = "weir logs all requests, or none without access_log"
 	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
@@ -37,6 +36,7 @@ var families = []map[string]judge{
 	defaultBackends,
 	passthroughs,
 	forwards,
+	traces,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -94,9 +94,7 @@ var unread = map[string]judge{
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
 	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),
-	"enable-opentelemetry":      unless("false", No, noTraces), "opentelemetry-trust-incoming-span": always(No, noTraces+"; it forwards the trace headers of clients unchanged"),
-	"opentelemetry-operation-name": always(No, noTraces),
-	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
+	"enable-modsecurity":        unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
 }
 
 // openly are the directives that restrict no access: they set responses, sizes,

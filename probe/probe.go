@@ -1,0 +1,367 @@
+// Package probe finds out how an endpoint treats PROXY headers, by sending it some. It
+// knows nothing of how weir serves: of weir it imports only the format of headers.
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say what to probe, and how long.
+type Options struct {
+	Address string // HOST:PORT
+	// Host is for the Host header and SNI; empty: the host of Address.
+	Host string
+	// Wait is how long a connection waits before it sends its header, to find out what
+	// happens to a late one. 0: DefaultWait.
+	Wait time.Duration
+	// Patience is how long the other connections wait for a reaction. 0: DefaultPatience.
+	Patience time.Duration
+}
+
+// The defaults of Options. With them a probe ends within a minute.
+const (
+	DefaultWait     = 40 * time.Second
+	DefaultPatience = 4 * time.Second
+)
+
+// atOnce is how many connections are open at the same time, beside the two that wait.
+const atOnce = 3
+
+// A probe is over after Wait and longer, and has at least shortest for what it does beside
+// the wait.
+const (
+	longer   = 15 * time.Second
+	shortest = 55 * time.Second
+)
+
+// prober is one run.
+type prober struct {
+	Options
+	at          string // the address that accepted the first connection
+	hello, get  []byte // the payloads
+	connections atomic.Int64
+
+	mu    sync.Mutex
+	tries []Try
+	found found
+	known chan struct{} // closed when found is complete
+}
+
+// found is what the first tries reveal.
+type found struct {
+	protocol Protocol
+	payload  []byte
+	version  int              // the version of header to go on with; 0: the endpoint reads none
+	reads    map[string]bool  // none, v1, v2
+	base     map[string]reply // the replies to none, v1 and v2 with payload
+}
+
+// Run probes an endpoint. An error says that it cannot be reached. Run takes at most
+// 55 seconds, or Wait and 15 seconds if that is longer.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	p := &prober{Options: o, known: make(chan struct{})}
+	if p.Host == "" {
+		p.Host = hostOf(p.Address)
+	}
+	if p.Wait == 0 {
+		p.Wait = DefaultWait
+	}
+	if p.Patience == 0 {
+		p.Patience = DefaultPatience
+	}
+	p.hello, p.get = clientHello(p.Host), request(p.Host)
+	ctx, cancel := context.WithTimeout(ctx, max(p.Wait+longer, shortest))
+	defer cancel()
+	begun := time.Now()
+	if err := p.resolve(ctx); err != nil {
+		return nil, err
+	}
+	late := p.late(ctx)
+	defer func() { cancel(); <-late }()
+	if err := p.first(ctx); err != nil {
+		return nil, err
+	}
+	close(p.known)
+	report := p.report()
+	if report.Verdict == Unknown {
+		report.finish(p, begun)
+		return report, nil
+	}
+	if err := p.second(ctx, report); err != nil {
+		return nil, err
+	}
+	l := <-late
+	late <- l // for the deferred function
+	if l.err != nil {
+		return nil, fmt.Errorf("probe %s: connect again: %w", p.Address, l.err)
+	}
+	report.Late, report.LateSeconds = p.lateReaction(l.reply), l.after.Round(time.Millisecond).Seconds()
+	p.note("v"+fmt.Sprint(max(1, p.found.version))+", late", report.Late, l.reply)
+	report.finish(p, begun)
+	return report, ctx.Err()
+}
+
+// resolve finds an address of the endpoint that accepts connections. All tries use it.
+func (p *prober) resolve(ctx context.Context) error {
+	if _, _, err := net.SplitHostPort(p.Address); err != nil {
+		return fmt.Errorf("probe %q: the address is not HOST:PORT: %w", p.Address, err)
+	}
+	p.at = p.Address
+	c, err := p.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("probe %s: %w; check the address, and that a firewall lets this host connect", p.Address, err)
+	}
+	p.at = c.RemoteAddr().String()
+	return c.Close()
+}
+
+// lateReply is the result of the connection that sends its header late.
+type lateReply struct {
+	reply
+	err error
+}
+
+// late begins the connection that sends its header after Wait. It uses what was found in
+// the meantime.
+func (p *prober) late(ctx context.Context) chan lateReply {
+	result := make(chan lateReply, 1)
+	go func() {
+		nothing := func(net.Conn) []byte { return nil }
+		r, err := p.wait(ctx, nothing, p.Wait, func(c net.Conn) (h, payload []byte) {
+			select {
+			case <-p.known:
+				return headerFor(c, honest(max(1, p.found.version))), p.found.payload
+			case <-ctx.Done():
+				return nil, nil
+			}
+		})
+		result <- lateReply{r, err}
+	}()
+	return result
+}
+
+// lateReaction is Waits if the header was still in time.
+func (p *prober) lateReaction(r reply) Reaction {
+	if !r.early && p.found.version > 0 && p.served(r) {
+		return Waits
+	}
+	return r.reaction(p.found.protocol == TLS)
+}
+
+// job is one try of a group.
+type job struct {
+	name    string
+	header  writer
+	payload []byte
+	half    bool
+	reply   reply
+}
+
+// run does the jobs, some at the same time.
+func (p *prober) run(ctx context.Context, jobs []*job) error {
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, len(jobs))
+		turn = make(chan struct{}, atOnce)
+	)
+	for i, j := range jobs {
+		turn <- struct{}{}
+		wg.Go(func() {
+			j.reply, errs[i] = p.try(ctx, j.header, j.payload, j.half)
+			<-turn
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("probe %s: %w", p.Address, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("probe %s: connect again: %w; it may limit the connections of one client", p.Address, err)
+	}
+	return nil
+}
+
+// first finds the protocol of the port, and which headers it reads.
+func (p *prober) first(ctx context.Context) error {
+	names := []string{"none", "v1", "v2"}
+	writers := map[string]writer{"none": none, "v1": honest(1), "v2": honest(2)}
+	ask := func(payload []byte) (map[string]reply, error) {
+		var jobs []*job
+		for _, name := range names {
+			jobs = append(jobs, &job{name: name, header: writers[name], payload: payload})
+		}
+		err := p.run(ctx, jobs)
+		replies := map[string]reply{}
+		for _, j := range jobs {
+			replies[j.name] = j.reply
+		}
+		return replies, err
+	}
+	for _, k := range []struct {
+		protocol Protocol
+		payload  []byte
+	}{{TLS, p.hello}, {HTTP, p.get}, {Greets, nil}, {Other, p.get}} {
+		replies, err := ask(k.payload)
+		if err != nil {
+			return err
+		}
+		p.found = found{protocol: k.protocol, payload: k.payload, base: replies, reads: map[string]bool{}}
+		served := false
+		for _, name := range names {
+			p.found.reads[name] = p.served(replies[name])
+			served = served || p.found.reads[name]
+		}
+		if served {
+			break
+		}
+	}
+	for _, name := range names {
+		r := p.found.base[name]
+		p.note(name, p.shown(r), r)
+	}
+	switch {
+	case p.found.reads["v2"]:
+		p.found.version = 2
+	case p.found.reads["v1"]:
+		p.found.version = 1
+	}
+	return nil
+}
+
+// refusals are statuses by which HTTP servers refuse a PROXY header that they read as a
+// request.
+var refusals = map[int]bool{400: true, 405: true, 414: true, 431: true, 501: true, 505: true}
+
+// served reports whether the endpoint read a request or a ClientHello behind the header.
+func (p *prober) served(r reply) bool {
+	plain := p.found.base["none"]
+	switch p.found.protocol {
+	case TLS:
+		return shakesHands(r.bytes)
+	case HTTP:
+		got, base := status(r.bytes), status(plain.bytes)
+		return got != 0 && got != 400 && (got == base || !refusals[got])
+	case Greets: // what follows the greeting shows whether it took the header for a command
+		return len(r.bytes) > 0 && !r.closed && status(r.bytes) == 0 && !r.echoes() &&
+			(len(plain.bytes) == 0 || plain.closed || lines(r) <= lines(plain))
+	}
+	return len(r.bytes) > 0 && status(r.bytes) == 0 && !onlyAlert(r.bytes) && !r.echoes() &&
+		(len(plain.bytes) == 0 || firstBytes(r) == firstBytes(plain))
+}
+
+// echoes reports whether the endpoint sent the header back.
+func (r *reply) echoes() bool {
+	return len(r.sent) > 0 && bytes.Contains(r.bytes, r.sent[:min(len(r.sent), 5)])
+}
+
+func onlyAlert(b []byte) bool { return b[0] == recordAlert && onlyRecords(b) }
+
+func lines(r reply) int { return bytes.Count(r.bytes, []byte("\n")) }
+
+func firstBytes(r reply) string { return string(r.bytes[:min(len(r.bytes), 16)]) }
+
+// second sends the headers that only receivers of headers can treat in different ways.
+func (p *prober) second(ctx context.Context, report *Report) error {
+	version := max(1, p.found.version)
+	payload := p.found.payload
+	base := honest(version)
+	jobs := []*job{
+		{name: "truncated", header: base.cut(), half: true},
+		{name: "duplicated", header: base.twice(), payload: payload},
+		{name: "spoofed", header: spoofed(version), payload: payload},
+		{name: "v1 UNKNOWN", header: local(1), payload: payload},
+		{name: "v2 LOCAL", header: local(2), payload: payload},
+		{name: "v2 with TLVs", header: withTLVs(p.Host), payload: payload},
+		{name: "v2 with CRC32C", header: withChecksum(true), payload: payload},
+		{name: "v2 with a wrong CRC32C", header: withChecksum(false), payload: payload},
+	}
+	for _, m := range malformed {
+		if p.found.version == 0 || p.found.reads[fmt.Sprint("v", m.version)] {
+			jobs = append(jobs, &job{name: m.name, header: m.header, payload: payload})
+		}
+	}
+	if p.found.protocol == TLS {
+		if p.found.version > 0 {
+			jobs = append(jobs, &job{name: "plaintext behind a header", header: base, payload: p.get})
+		}
+		if p.found.reads["none"] {
+			jobs = append(jobs, &job{name: "plaintext", header: none, payload: p.get})
+		}
+	}
+	stalled := make(chan lateReply, 1)
+	go func() {
+		first := func(c net.Conn) []byte { return headerFor(c, base.cut()) }
+		r, err := p.wait(ctx, first, max(p.Wait-2*p.Patience, p.Wait/2), func(c net.Conn) (h, _ []byte) {
+			whole := headerFor(c, base)
+			return whole[len(headerFor(c, base.cut())):], payload
+		})
+		stalled <- lateReply{r, err}
+	}()
+	if err := p.run(ctx, jobs); err != nil {
+		return err
+	}
+	s := <-stalled
+	if s.err != nil {
+		return fmt.Errorf("probe %s: connect again: %w", p.Address, s.err)
+	}
+	report.Stalled = p.lateReaction(s.reply)
+	p.note("stalled", report.Stalled, s.reply)
+	var leniently Reaction // to malformed headers that it serves
+	for _, j := range jobs {
+		r := j.reply.reaction(p.found.protocol == TLS)
+		shown := p.shown(j.reply)
+		read := p.found.version > 0 && shown == Serves
+		switch {
+		case j.name == "truncated":
+			report.Truncated, shown = r, r
+		case j.name == "duplicated":
+			report.Duplicated = shown
+		case j.name == "spoofed":
+			report.Spoofed = shown
+		case j.name == "v1 UNKNOWN":
+			report.Reads.Unknown = read
+		case j.name == "v2 LOCAL":
+			report.Reads.Local = read
+		case j.name == "v2 with TLVs":
+			report.Reads.TLVs = read
+		case j.name == "v2 with CRC32C":
+			report.Reads.CRC32C = read
+		case j.name == "v2 with a wrong CRC32C":
+			report.Reads.WrongCRC32C = read
+		case strings.HasPrefix(j.name, "plaintext"):
+			report.Plaintext, shown = worse(report.Plaintext, r), r
+		case read:
+			report.ServesMalformed = append(report.ServesMalformed, j.name)
+			leniently = worse(leniently, r)
+		default:
+			report.Malformed = worse(report.Malformed, r)
+		}
+		p.note(j.name, shown, j.reply)
+	}
+	if report.Malformed == "" {
+		report.Malformed = leniently
+	}
+	return nil
+}
+
+// shown is the reaction to a try, or Serves.
+func (p *prober) shown(r reply) Reaction {
+	if p.served(r) {
+		return Serves
+	}
+	return r.reaction(p.found.protocol == TLS)
+}
+
+func (p *prober) note(name string, shown Reaction, r reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tries = append(p.tries, Try{Header: name, Reaction: shown, Seconds: r.after.Round(time.Millisecond).Seconds(), Reply: r.summary()})
+}

@@ -1,0 +1,288 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/listener/header"
+)
+
+// serve runs an endpoint that handles each connection by f.
+func serve(t *testing.T, f func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// buffered is a connection whose first bytes were looked at.
+type buffered struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+// readHeader reads a PROXY header. It reports false if there is none, or no valid one.
+func readHeader(b *buffered) (ok bool, err error) {
+	for n := 1; ; n++ {
+		got, err := b.r.Peek(n)
+		if err != nil {
+			return false, err
+		}
+		size, err := header.Scan(got)
+		if err != nil {
+			return false, err
+		}
+		if size > 0 {
+			_, err = header.Parse(got)
+			b.r.Discard(size)
+			return err == nil, err
+		}
+	}
+}
+
+// requires serves connections by f behind a PROXY header, and closes the others. A header
+// that comes after the timeout is left to f, as some libraries do.
+func requires(timeout time.Duration, closes bool, f func(net.Conn)) func(net.Conn) {
+	return func(c net.Conn) {
+		b := &buffered{c, bufio.NewReader(c)}
+		c.SetReadDeadline(time.Now().Add(timeout))
+		ok, err := readHeader(b)
+		late := err != nil && os.IsTimeout(err)
+		if !ok && (closes || !late) {
+			return
+		}
+		c.SetReadDeadline(time.Time{})
+		f(b)
+	}
+}
+
+// accepts serves connections with and without a PROXY header.
+func accepts(f func(net.Conn)) func(net.Conn) {
+	return func(c net.Conn) {
+		b := &buffered{c, bufio.NewReader(c)}
+		if ok, err := readHeader(b); ok || err == header.ErrAbsent {
+			f(b)
+		}
+	}
+}
+
+func http(c net.Conn) {
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	if strings.HasPrefix(line, "GET / HTTP/1.1") {
+		io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+	} else if line != "" {
+		io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+	}
+}
+
+// overTLS serves TLS, and answers other bytes in plain text.
+func overTLS(t *testing.T) func(net.Conn) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return func(c net.Conn) {
+		b := &buffered{c, bufio.NewReader(c)}
+		if first, err := b.r.Peek(1); err == nil && first[0] != recordHandshake {
+			io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\n")
+			return
+		}
+		tls.Server(b, config).Handshake()
+	}
+}
+
+// ssh greets first, and ends the connection at a line that is no version of a client.
+func ssh(c net.Conn) {
+	io.WriteString(c, "SSH-2.0-test\r\n")
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	if line != "" && !strings.HasPrefix(line, "SSH-") {
+		io.WriteString(c, "Invalid SSH identification string.\r\n")
+	}
+}
+
+func echo(c net.Conn) { io.Copy(c, c) }
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	secure := overTLS(t)
+	const soon = 100 * time.Millisecond
+	for name, one := range map[string]struct {
+		endpoint                   func(net.Conn)
+		verdict                    Verdict
+		protocol                   Protocol
+		late, malformed, plaintext Reaction
+	}{
+		"http":                   {http, Not, HTTP, Answers, Answers, ""},
+		"http requires":          {requires(soon, true, http), Requires, HTTP, Closes, Closes, ""},
+		"http accepts":           {accepts(http), Accepts, HTTP, Waits, Closes, ""},
+		"tls":                    {secure, Not, TLS, Answers, Answers, Answers},
+		"tls requires":           {requires(soon, true, secure), Requires, TLS, Closes, Closes, Answers},
+		"tls reads a late one":   {requires(time.Minute, true, secure), Requires, TLS, Waits, Closes, Answers},
+		"tls forgets a late one": {requires(soon, false, secure), Requires, TLS, Answers, Closes, Answers},
+		"tls accepts":            {accepts(secure), Accepts, TLS, Waits, Closes, Answers},
+		"ssh":                    {ssh, Not, Greets, Answers, Answers, ""},
+		"ssh requires":           {requires(soon, true, ssh), Requires, Greets, Closes, Closes, ""},
+		"echo":                   {echo, Not, Other, Answers, Answers, ""},
+		"echo requires":          {requires(soon, true, echo), Requires, Other, Closes, Closes, ""},
+		"echo accepts":           {accepts(echo), Accepts, Other, Waits, Closes, ""},
+		"closes":                 {func(net.Conn) {}, Unknown, Other, "", "", ""},
+		"reads only":             {func(c net.Conn) { io.Copy(io.Discard, c) }, Unknown, Other, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Run(t.Context(), Options{Address: serve(t, one.endpoint), Wait: 4 * time.Second, Patience: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Verdict != one.verdict || r.Protocol != one.protocol || r.Late != one.late || r.Malformed != one.malformed || r.Plaintext != one.plaintext {
+				t.Errorf("%+v", r)
+			}
+			if reads := r.Verdict == Requires || r.Verdict == Accepts; r.Reads != (Reads{reads, reads, reads, reads, reads, reads, false}) {
+				t.Errorf("it reads %+v", r.Reads)
+			}
+			var printed bytes.Buffer
+			r.Print(&printed)
+			if lines := strings.Count(printed.String(), "\n"); lines < len(r.Tries) {
+				t.Errorf("the report has %d lines:\n%s", lines, &printed)
+			}
+		})
+	}
+}
+
+// An endpoint that does not look at ports and checksums is known by it.
+func TestLenient(t *testing.T) {
+	t.Parallel()
+	r, err := Run(t.Context(), Options{Wait: time.Second, Patience: 2 * time.Second, Address: serve(t, func(c net.Conn) {
+		b := bufio.NewReader(c)
+		switch first, _ := b.Peek(1); {
+		case len(first) == 0:
+			return
+		case first[0] == 'P':
+			b.ReadString('\n')
+		case first[0] == '\r':
+			var fixed [16]byte
+			io.ReadFull(b, fixed[:])
+			b.Discard(int(fixed[14])<<8 | int(fixed[15]))
+		default:
+			return
+		}
+		http(&buffered{c, b})
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Verdict != Requires || len(r.ServesMalformed) != len(malformed) || r.Malformed != Answers || !r.Reads.WrongCRC32C {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The end of the caller's context ends a probe at once.
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 64)
+	at := serve(t, func(c net.Conn) {
+		arrived <- struct{}{}
+		io.Copy(io.Discard, c)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, Options{Address: at, Wait: time.Hour, Patience: time.Hour})
+		done <- err
+	}()
+	for range 4 {
+		<-arrived
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestRunOfNothing(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for address, want := range map[string]string{l.Addr().String(): "check the address", "127.0.0.1": "not HOST:PORT"} {
+		if _, err := Run(t.Context(), Options{Address: address}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+	}
+}
+
+func TestOnlyRecords(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"\x15\x03\x01\x00\x02\x02\x28":         true,
+		"\x15\x03\x01\x00\x02\x02\x28\x15\x03": true,
+		"\x15\x03\x01\x00\x02\x02\x28HTTP":     false,
+		"HTTP/1.1 400":                         false,
+		"\x16\x03\x03\x40\x00cut":              true,
+		"\x16":                                 true,
+	} {
+		if got := onlyRecords([]byte(text)); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
+// Replies come from strangers.
+func FuzzReply(f *testing.F) {
+	for _, s := range []string{"", "H", "HTTP/1.1 ", "HTTP/1.1 200 OK\r\n", "\x15", "\x15\x03\x01\x00\x02\x02", "\x16\x03\x03\x00\x01\x02", "SSH-2.0\r\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, protocol := range []Protocol{TLS, HTTP, Greets, Other} {
+			p := &prober{found: found{protocol: protocol, base: map[string]reply{}}}
+			for _, sent := range [][]byte{nil, []byte("PROXY UNKNOWN\r\n")} {
+				r := reply{bytes: b, sent: sent}
+				if shown := p.shown(r); len(b) == 0 && shown != Waits {
+					t.Errorf("%s to nothing", shown)
+				}
+				if s := r.summary(); strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
+					t.Errorf("%q is not printable", s)
+				}
+			}
+		}
+	})
+}
