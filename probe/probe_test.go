@@ -177,6 +177,16 @@ func TestRun(t *testing.T) {
 			if reads := r.Verdict == Requires || r.Verdict == Accepts; r.Reads != (Reads{reads, reads, reads, reads, reads, reads, false}) {
 				t.Errorf("it reads %+v", r.Reads)
 			}
+			truncated, spoofed := Closes, Serves
+			switch r.Verdict {
+			case Unknown:
+				return
+			case Not:
+				truncated, spoofed = Answers, Answers
+			}
+			if r.Stalled != one.late || r.Duplicated != Answers || r.Truncated != truncated || r.Spoofed != spoofed || len(r.ServesMalformed) > 0 {
+				t.Errorf("%+v", r)
+			}
 			var printed bytes.Buffer
 			r.Print(&printed)
 			if lines := strings.Count(printed.String(), "\n"); lines < len(r.Tries) {
@@ -285,4 +295,18 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A server that knows no certificate for the name has read the ClientHello.
+func TestShakesHands(t *testing.T) {
+	t.Parallel()
+	config := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, io.ErrUnexpectedEOF }}
+	at := serve(t, func(c net.Conn) { tls.Server(c, config).Handshake() })
+	p := &prober{at: at, Options: Options{Patience: 10 * time.Second}}
+	for want, w := range map[bool]writer{true: none, false: honest(1)} {
+		r, err := p.try(t.Context(), w, clientHello("app.example.org"), false)
+		if got := shakesHands(r.bytes); err != nil || got != want {
+			t.Errorf("%t, %v: %q", got, err, r.bytes)
+		}
+	}
 }

@@ -191,7 +191,7 @@ func shakesHands(b []byte) bool {
 			return false
 		}
 		switch b[6] {
-		case 40, 71, 112, 120: // handshake_failure, insufficient_security, unrecognized_name, no_application_protocol
+		case 40, 71, 80, 112, 120: // handshake_failure, insufficient_security, internal_error (no certificate, in Go), unrecognized_name, no_application_protocol
 			return true
 		}
 	}

@@ -16,7 +16,6 @@ const (
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
-	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
 	noFastCGI   = "weir does not support FastCGI"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	allLogged   = "weir logs all requests, or none without access_log"
@@ -45,6 +44,7 @@ var families = []map[string]judge{
 	corses,
 	snippets,
 	reverses,
+	proxySSLs,
 	customErrors,
 	logs,
 	limits,
@@ -88,8 +88,6 @@ var unread = map[string]judge{
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
 	"proxy-max-temp-file-size": unless("0", Near, buffers), "client-body-buffer-size": always(Near, buffers),
 	"proxy-http-version": unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
-	"proxy-ssl-secret":   always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
-	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),

@@ -40,6 +40,7 @@ type Settings struct {
 	Snippets  Snippets
 	Reverse   Reverse
 	Errors    Errors
+	ProxySSL  ProxySSL
 	Unlogged  bool // the access log has no lines for the routes
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
