@@ -113,6 +113,28 @@ func TestIncrementalConversion(t *testing.T) {
 	}
 }
 
+// After a change of one of the Gateways of a route, the order of its routes is that of a conversion
+// from scratch.
+func TestOrderOfRoutesOfSeveralGateways(t *testing.T) {
+	m := mustRead(t, gatewayBase+`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: one}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: two}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: app}, spec: {parentRefs: [{name: two}, {name: one}], rules: [{}]}}
+`)
+	c := Converter{File: mustParse(t, gatewayConfig)}
+	c.Convert(&m.Objects)
+	for i, g := range m.Gateway.Gateways {
+		m.Gateway.Gateways[i] = g.DeepCopy()
+		m.Gateway.Gateways[i].Spec.Listeners[0].Port = 81
+		got, want := c.Convert(&m.Objects), (&Converter{File: c.File}).Convert(&m.Objects)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("after a change of the Gateway %s: got\n%s\nwant\n%s", g.Name, showGateways(got), showGateways(want))
+		}
+	}
+}
+
 // TestGroups checks which Ingresses are converted together.
 func TestGroups(t *testing.T) {
 	const challenge = claim.ChallengePath + "/token"

@@ -481,6 +481,18 @@ func shareBackends(r *config.Route, all []config.WeightedBackend) {
 	r.Backends = joined
 }
 
+// ownerOf is the Gateway that has one of weir's listeners.
+func (r *GatewayRouting) ownerOf(listener string) corev1.ObjectReference {
+	for _, s := range r.Status {
+		for _, g := range s.Gateways {
+			if g.Kind == gateway.KindGateway && strings.HasPrefix(listener, "gateway/"+g.ObjectName.String()+"/") {
+				return corev1.ObjectReference{APIVersion: gatewayv1.GroupVersion.String(), Kind: g.Kind, Namespace: g.Namespace, Name: g.Name, UID: g.UID}
+			}
+		}
+	}
+	return corev1.ObjectReference{}
+}
+
 // mergeInto adds r, which may be nil, to a configuration.
 func (r *GatewayRouting) mergeInto(c *config.Config) {
 	if r == nil {

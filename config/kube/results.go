@@ -150,7 +150,7 @@ func (u *updating) keepEqual() {
 // edit puts the results of the new parts into the lists, in place of those of the dropped parts.
 func (u *updating) edit() {
 	r := &u.results
-	routes, names, items := edits[*config.Route, string]{}, edits[config.ObjectName, config.ObjectName]{}, edits[item, string]{}
+	routes, names, items := edits[*config.Route, routePlace]{}, edits[config.ObjectName, config.ObjectName]{}, edits[item, string]{}
 	for p := range u.dropped {
 		routes.remove(p.routes)
 		names.remove(p.names)
@@ -161,11 +161,36 @@ func (u *updating) edit() {
 		names.added = append(names.added, p.names...)
 		items.added = append(items.added, itemsOf(p)...)
 	}
-	r.routes, _ = routes.apply(r.routes, func(r *config.Route) string { return r.Name }, strings.Compare)
+	r.routes, _ = routes.apply(r.routes, placeOf, routePlace.compare)
 	r.names, _ = names.apply(r.names, func(name config.ObjectName) config.ObjectName { return name }, compareNames)
 	var changed []string
 	r.items, changed = items.apply(r.items, item.name, strings.Compare)
 	r.joinBackends(changed)
+}
+
+// routePlace is the place of a route in the list. A route of several Gateways has a route of the same
+// name for each, and their order must not depend on which of them changed last.
+type routePlace struct{ name, gateway string }
+
+func placeOf(r *config.Route) routePlace {
+	p := routePlace{name: r.Name}
+	if len(r.Listeners) == 0 || !strings.HasPrefix(r.Listeners[0], "gateway/") {
+		return p
+	}
+	p.gateway = r.Listeners[0]
+	for i, slashes := 0, 0; i < len(p.gateway); i++ {
+		if p.gateway[i] == '/' {
+			slashes++
+		}
+		if slashes == 3 { // the namespace and the name are over
+			p.gateway = p.gateway[:i]
+		}
+	}
+	return p
+}
+
+func (p routePlace) compare(o routePlace) int {
+	return cmp.Or(strings.Compare(p.name, o.name), strings.Compare(p.gateway, o.gateway))
 }
 
 func itemsOf(p *part) (all []item) {

@@ -83,9 +83,23 @@ func (v *conversion) tcp() {
 	}
 }
 
-// Unavailable is the event for a listener of r that weir could not bind.
+// Unavailable is the event for a listener of r that weir could not bind. Its object is the Gateway
+// that has the listener, or else the ConfigMap.
 func (r *Routing) Unavailable(listener string, err error) event.Event {
-	return event.Event{Object: r.Ports, Reason: event.ReasonPortInUse, Message: fmt.Sprintf("weir cannot listen on port %s, and will try again: %v.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
+	object, at := r.Ports, listener
+	if r.Gateways != nil {
+		for _, l := range r.Gateways.Listeners {
+			if l.Name == listener {
+				object, at = r.Gateways.ownerOf(listener), l.Address
+			}
+		}
+	}
+	if host, port, err := net.SplitHostPort(at); err == nil {
+		at = port + " of " + host
+	} else {
+		at = at[strings.LastIndexByte(at, '/')+1:]
+	}
+	return event.Event{Object: object, Reason: event.ReasonPortInUse, Message: fmt.Sprintf("weir cannot listen on port %s, and will try again: %v.", at, err)}
 }
 
 // open makes the listener of one port, if it is free.

@@ -512,11 +512,24 @@ func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 	return events
 }
 
-// withoutListener removes a listener of the cluster, and its route.
+// withoutListener removes a listener of the cluster. Routes that have other listeners stay on those:
+// a Gateway has a listener for each of its addresses.
 func (p *plan) withoutListener(name string, err error) {
 	p.objects.unbound[name] = err
 	p.cfg.Listeners = slices.DeleteFunc(slices.Clone(p.cfg.Listeners), func(l config.Listener) bool { return l.Name == name })
-	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r *config.Route) bool { return slices.Contains(r.Listeners, name) })
+	kept := make([]*config.Route, 0, len(p.cfg.Routes))
+	for _, r := range p.cfg.Routes {
+		if !slices.Contains(r.Listeners, name) {
+			kept = append(kept, r)
+			continue
+		}
+		one := *r // routes are shared
+		one.Listeners = slices.DeleteFunc(slices.Clone(r.Listeners), func(l string) bool { return l == name })
+		if len(one.Listeners) > 0 {
+			kept = append(kept, &one)
+		}
+	}
+	p.cfg.Routes = kept
 }
 
 // close ends everything of a cluster that weir no longer serves.

@@ -103,12 +103,12 @@ func (c *cluster) tellUnbound(o *objects) {
 	for name, err := range o.unbound {
 		c.unbound[name] = err.Error()
 		if before[name] != err.Error() {
-			c.s.log.Error("weir cannot listen on a port of the cluster's ConfigMap, and will try again", zap.String("listener", name), zap.Error(err))
+			c.s.log.Error("weir cannot listen on "+o.portOf(name)+", and will try again", zap.String("listener", name), zap.Error(err))
 		}
 	}
 	for name := range before {
 		if o.has(name) && o.unbound[name] == nil {
-			c.s.log.Info("weir listens on a port of the cluster's ConfigMap now", zap.String("listener", name))
+			c.s.log.Info("weir listens on "+o.portOf(name)+" now", zap.String("listener", name))
 		}
 	}
 	if len(o.unbound) > 0 {
@@ -117,6 +117,14 @@ func (c *cluster) tellUnbound(o *objects) {
 		c.wanted.Store(&ports)
 		c.tryLater()
 	}
+}
+
+// portOf names in a log what gives weir a listener.
+func (o *objects) portOf(listener string) string {
+	if slices.ContainsFunc(o.routing.Listeners, func(l config.Listener) bool { return l.Name == listener }) {
+		return "a port of the cluster's ConfigMap"
+	}
+	return "an address of a Gateway"
 }
 
 // tellFaults logs the errors of objects. It logs each error once while it lasts.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // GET /config writes the objects of a cluster in parts. The text is the same as in one piece. The memory for
@@ -64,3 +67,33 @@ func TestObjectsAreShownInParts(t *testing.T) {
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the client is gone") }
+
+// A Gateway has a listener for each of its addresses. Its routes stay on the addresses on which weir
+// can listen.
+func TestRoutesStayOnOtherListeners(t *testing.T) {
+	both, one, other := &config.Route{Name: "both", Listeners: []string{"first", "second"}}, &config.Route{Name: "one", Listeners: []string{"first"}}, &config.Route{Name: "other", Listeners: []string{"second"}}
+	routes := []*config.Route{both, one, other}
+	p := &plan{objects: &objects{unbound: map[string]error{}}, cfg: &config.Config{Listeners: []config.Listener{config.NewListener("first"), config.NewListener("second")}, Routes: routes}}
+	p.withoutListener("first", errors.New("no such address"))
+	got := ""
+	for _, r := range p.cfg.Routes {
+		got += fmt.Sprint(r.Name, r.Listeners, " ")
+	}
+	if want := "both[second] other[second] "; got != want || len(p.cfg.Listeners) != 1 {
+		t.Errorf("the routes are %s on %d listeners, not %s", got, len(p.cfg.Listeners), want)
+	}
+	l := config.NewListener("gateway/a/edge/8080/192.0.2.1")
+	l.Address = "192.0.2.1:8080"
+	o := &objects{routing: &kube.Routing{Gateways: &kube.GatewayRouting{Listeners: []config.Listener{l}, Status: []*gateway.Status{{Gateways: []gateway.GatewayStatus{
+		{Key: gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: "a", Name: "edge"}, UID: "u"}}}}}}}, unbound: map[string]error{l.Name: errors.New("no such address")}}
+	e := o.inEffect(nil, nil).Events[0]
+	if e.Object.Kind != "Gateway" || e.Object.Namespace != "a" || e.Object.Name != "edge" || e.Object.UID != "u" || !strings.Contains(e.Message, "port 8080 of 192.0.2.1,") {
+		t.Errorf("the event is about %v: %s", e.Object, e.Message)
+	}
+	if got := o.portOf(l.Name); got != "an address of a Gateway" {
+		t.Errorf("the log says %s", got)
+	}
+	if len(both.Listeners) != 2 || routes[1] != one || p.cfg.Routes[1] != other {
+		t.Error("the routes of the objects have changed")
+	}
+}
