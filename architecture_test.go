@@ -478,3 +478,68 @@ func addsSeeds(target *ast.FuncDecl) (does bool) {
 	})
 	return does
 }
+
+// The section "The house" of docs/architecture.md has the tree of folders, the list of imports and
+// the table of exceptions that this test has.
+func TestHouseIsDescribed(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, house, _ := strings.Cut(string(text), "\n## The house\n")
+	house, _, _ = strings.Cut(house, "\n## ")
+	blocks := strings.Split(house, "```")
+	if len(blocks) != 5 {
+		t.Fatalf("the section has %d parts, not the tree and the list of imports", len(blocks))
+	}
+
+	drawn := make(map[string]bool)
+	var parent string
+	for line := range strings.Lines(blocks[1]) {
+		name, _, isFolder := strings.Cut(strings.TrimLeft(line, " "), "/ ")
+		switch indent := len(line) - len(strings.TrimLeft(line, " ")); {
+		case !isFolder || indent > 2: // the rest of a description
+		case indent == 0:
+			parent = name
+			drawn[name] = true
+		default:
+			drawn[parent+"/"+name] = true
+		}
+	}
+	tierOfLine := make(map[string]int)
+	for i, line := range strings.Split(strings.TrimSpace(blocks[3]), "\n") {
+		for name := range strings.SplitSeq(line, ", ") {
+			tierOfLine[name] = i
+		}
+	}
+	for name, tier := range tiers {
+		if name == "." || name == "e2e" || strings.HasPrefix(name, "e2e/") || strings.HasSuffix(name, "test") || strings.HasSuffix(name, "/fake") {
+			continue // only for tests
+		}
+		if !drawn[name] {
+			t.Errorf("the tree of folders lacks %s", name)
+		}
+		if line, found := tierOfLine[name]; !found || line != tier {
+			t.Errorf("the list of imports has %s in line %d (found: %t), not in line %d", name, line, found, tier)
+		}
+	}
+	for name := range tierOfLine {
+		if _, known := tiers[name]; !known {
+			t.Errorf("the list of imports has %s, which is no package", name)
+		}
+	}
+
+	exceptions := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|").FindAllStringSubmatch(blocks[4], -1)
+	described := make(map[[2]string]bool)
+	for _, e := range exceptions {
+		described[[2]string{e[1], e[2]}] = true
+		if withinATier[[2]string{e[1], e[2]}] == "" {
+			t.Errorf("the document allows %s to import %s, and TestImportsRunOneWay does not", e[1], e[2])
+		}
+	}
+	for e := range withinATier {
+		if !described[e] {
+			t.Errorf("the table of exceptions lacks %s, which imports %s", e[0], e[1])
+		}
+	}
+}

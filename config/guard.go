@@ -11,7 +11,7 @@ func (r *Route) Guarded() bool {
 	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil || r.Script.mayRefuse()
 }
 
-// DropGuards removes the guards of a route that answers all requests before they are asked.
+// DropGuards removes the guards of a route that answers all requests before its guards would decide.
 func (r *Route) DropGuards() {
 	r.MaxBody, r.Clients, r.Auth, r.Satisfy, r.RateLimit, r.InFlight = 0, nil, "", "", "", nil
 }

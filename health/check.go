@@ -128,7 +128,7 @@ func (k *streak) add(well bool, rise, fall int) bool {
 	return k.ready
 }
 
-// try runs one check. The error names the problem of the endpoint.
+// try runs one check. Its error says what is wrong with the endpoint; nil: the check succeeded.
 func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()

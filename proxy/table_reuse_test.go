@@ -93,6 +93,12 @@ func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*con
 			c.Listeners, c.Backend = []string{"raw"}, "tcp"
 		case 4:
 			c.Backend, c.Backends = "", []config.WeightedBackend{{Name: "next", Weight: 1}, {Name: "app", Weight: r.IntN(3)}}
+		case 5:
+			c.Backend, c.Fallback = "next", &config.Fallback{Backend: "app"}
+		case 6:
+			c.Backend, c.Mirror = "next", []config.Mirror{{Backend: "app", Percent: 1}}
+		case 7:
+			c.Backend, c.Errors = "next", []config.ErrorPage{{Status: []config.StatusRange{{Min: 500, Max: 599}}, Backend: "app", Path: "/"}}
 		}
 		return c
 	}
@@ -106,12 +112,27 @@ func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*con
 	return routes
 }
 
+// besides returns the backends to which a route leads besides its own.
+func besides(r *Route) (all []*backend.Backend) {
+	if r.fallback != nil {
+		all = append(all, r.fallback.backend)
+	}
+	for _, p := range r.pages {
+		all = append(all, p.backend)
+	}
+	for _, m := range r.mirrors {
+		all = append(all, m.backend)
+	}
+	return all
+}
+
 // describe returns a text with everything that a table decides.
 func describe(t *Table, backends *overlay.Map[*backend.Backend]) (text string) {
 	routes := func(all ...*Route) {
 		for _, r := range all {
 			if r != nil {
 				text += fmt.Sprintf("  %+v current backend %t metrics %s\n", *r.config, r.leadsTo(backends), r.metrics.key)
+				text += fmt.Sprintf("  beside it %v\n", besides(r))
 			}
 		}
 	}

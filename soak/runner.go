@@ -122,7 +122,7 @@ func (r *runner) offer(a arrival) {
 	r.queue.offer(a)
 }
 
-// expire gives up requests for which no connection was free.
+// expire removes requests from the queue that no connection was free to send in time.
 func (r *runner) expire(now time.Time) {
 	if n := r.queue.expire(now.Add(-r.Timeout)); n > 0 {
 		r.unsent(n, r.Timeout)

@@ -46,7 +46,7 @@ If the output is not a terminal, or with --once, top prints the state once.`,
 			return o.run(c, urls)
 		},
 	}
-	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms; a weir with thousands of routes is asked every 5s")
+	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms; a weir with thousands of routes is asked less often")
 	c.Flags().StringVar(&o.sort, "sort", o.sort, "sort routes by `COLUMN`: requests, errors, p99 or name")
 	c.Flags().StringVar(&o.search, "routes", "", "only routes with this `TEXT` in their name, host or backend")
 	c.Flags().BoolVar(&o.once, "once", false, "print the state once")

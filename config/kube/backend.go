@@ -71,6 +71,7 @@ func (v *conversion) serviceBackend(c *claim.Claim) string {
 		v.on(c.Owner, reasonOf(err), "The backend of %s is %v.", c.Match, err)
 	}
 	v.letSpeak(&b, c)
+	v.secureAs(&b, c.Owner)
 	v.ofService(&b, v.service(b.Source))
 	v.choose(&b, v.asks(c))
 	if v.keep(b); err == nil {

@@ -112,6 +112,7 @@ func (v *conversion) canaryBackend(k *canary, c *claim.Claim) string {
 	}
 	asked := v.asked[c.Owner]
 	asked.Affinity.Cookie = asked.Affinity.Cookie && !annotation.SettingsOf(k.of).Affinity.Legacy
+	v.secureAs(&b, c.Owner)
 	v.choose(&b, asked)
 	return v.keep(b)
 }

@@ -379,6 +379,7 @@ func (v *conversion) fork() *conversion {
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
 	g.priorities = map[*claim.Owner]int{}
 	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
+	g.proxySSL = map[*claim.Owner]*proxySSL{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }

@@ -275,6 +275,9 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if r.Untraced {
+		to += " untraced"
+	}
 	for _, m := range r.Mirror {
 		to += fmt.Sprintf(" mirror %+v", m)
 	}

@@ -28,6 +28,14 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 	if owner.Guards != nil {
 		return // it is closed anyway
 	}
+	if s.ProxySSL.Secret != "" {
+		p, err := v.readProxySSL(owner, s.ProxySSL)
+		if err != nil {
+			v.closeAs(owner, "proxy-ssl-secret", err, "as in ingress-nginx")
+			return
+		}
+		v.proxySSL[owner] = p
+	}
 	if s.BasicAuth.Secret != "" {
 		auth, err := v.basicAuth(owner, s.BasicAuth)
 		if err != nil {
@@ -54,9 +62,14 @@ type wantedAuth struct {
 
 // closeFor closes the paths of an Ingress because of one of its annotations.
 func (v *conversion) closeFor(owner *claim.Owner, name string, why error) {
+	v.closeAs(owner, name, why, "because otherwise everybody would have access")
+}
+
+// closeAs is closeFor with another purpose.
+func (v *conversion) closeAs(owner *claim.Owner, name string, why error, purpose string) {
 	owner.Guards = guardsOf(owner.Kind.Name, owner.Name, []string{annotation.Nginx + name})
 	owner.Guards.Why, _, _ = strings.Cut(why.Error(), ";") // what to do is not for the log of requests
-	v.on(owner, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: %v.", owner.Kind.Name, why)
+	v.on(owner, event.ReasonAccess, "All paths of this %s answer 503, %s: %v.", owner.Kind.Name, purpose, why)
 }
 
 // basicAuth returns the entry of auth for a Secret of users.

@@ -128,6 +128,7 @@ type conversion struct {
 	asked      map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
+	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // those that get the TLS connections of their host

@@ -20,4 +20,5 @@ func applySettings(r *config.Route, c *claim.Claim, s annotation.Settings, k *co
 	r.Rewrite = rewriteOf(c, s.Rewrite, s.Forward.Host)
 	r.Sticky = cookieOf(c, s.Affinity)
 	r.HashBy = hashOf(s.Balance.HashBy)
+	r.Untraced = s.Untraced
 }

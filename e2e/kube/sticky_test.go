@@ -5,6 +5,7 @@ package kube
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ type stuckClient struct {
 	*http.Client
 	mu   sync.Mutex
 	pods []string // that answered, without repetitions
-	n    int      // answers of the last one
+	n    []int    // their answers
 }
 
 // next sends a request.
@@ -26,17 +27,18 @@ func (c *stuckClient) next(url string) (answer, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n++; len(c.pods) == 0 || c.pods[len(c.pods)-1] != a.Pod {
-		c.pods, c.n = append(c.pods, a.Pod), 1
+	if len(c.pods) == 0 || c.pods[len(c.pods)-1] != a.Pod {
+		c.pods, c.n = append(c.pods, a.Pod), append(c.n, 0)
 	}
+	c.n[len(c.n)-1]++
 	return a, nil
 }
 
-// state returns the Pods that answered, and how often the last one did.
-func (c *stuckClient) state() (pods string, n int) {
+// state returns the Pods that answered, and how often each did. The client has had an answer.
+func (c *stuckClient) state() (pods string, n []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(c.pods, " "), c.n
+	return strings.Join(c.pods, " "), slices.Clone(c.n)
 }
 
 // TestStickyDrain deletes a Pod. While it terminates, it gets the requests of its own clients and no
@@ -44,7 +46,7 @@ func (c *stuckClient) state() (pods string, n int) {
 func TestStickyDrain(t *testing.T) {
 	const url = "http://web.example/"
 	s := newStage(t)
-	s.apply(strings.Replace(deployment("a", 3), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 15s}}, spec`, 1),
+	s.apply(strings.Replace(deployment("a", 3), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 25s}}, spec`, 1),
 		withAnnotations(ingress("web", "web.example", "/", "a", ""), "web", "affinity: cookie", `session-cookie-change-on-failure: "true"`))
 	s.rolledOut("a")
 	w := s.weir("")
@@ -69,11 +71,15 @@ func TestStickyDrain(t *testing.T) {
 		}
 		return nil
 	})
+	var before []int // the answers of the first Pod of each client
 	for _, c := range clients {
-		_, before := c.state()
-		eventually(t, "each client goes on", func() error {
-			if pods, n := c.state(); n < before+10 || strings.Contains(pods, " ") {
-				return fmt.Errorf("%d requests, by %s", n, pods)
+		_, n := c.state()
+		before = append(before, n[0])
+	}
+	for i, c := range clients {
+		eventually(t, "each client goes on with its Pod", func() error {
+			if pods, n := c.state(); n[0] < before[i]+10 {
+				return fmt.Errorf("%d requests, by %s; %d before", n, pods, before[i])
 			}
 			return nil
 		})
@@ -83,7 +89,7 @@ func TestStickyDrain(t *testing.T) {
 			continue
 		}
 		eventually(t, "the clients of the Pod that ended get another one, and stay there", func() error {
-			if pods, n := c.state(); strings.Count(pods, " ") != 1 || n < 50 {
+			if pods, n := c.state(); len(n) != 2 || n[1] < 50 {
 				return fmt.Errorf("%d requests, by %s", n, pods)
 			}
 			return nil

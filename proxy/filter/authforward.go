@@ -56,8 +56,9 @@ func (f *forward) authenticate(x Exchange) (id *Identity) {
 	return id
 }
 
-// dropAsserted drops what the client claims in the headers of the server. Forwarding has dropped it
-// too, but perhaps by the configuration before this one.
+// dropAsserted drops the HTTP headers that only the authentication server may set from the client's
+// request. Forwarding.DropAsserted did so before the route was chosen, but a reload since then may
+// have added names.
 func dropAsserted(req *message.Request, asserted *message.Names) {
 	for i := range req.Fields {
 		if asserted.HasAlike(req.Name(i)) {

@@ -157,10 +157,10 @@ func (t *table) expiries() map[string]expiry {
 	return all
 }
 
-// whose returns a function for the namespace whose objects brought each of the entry's
-// names; empty: the configuration did. The configuration names the default certificate, and
-// so brought the names in it. Hosts of Ingresses that use it although it does not name them
-// count towards the namespace of its Secret.
+// whose returns a function that finds the namespace of the objects from which the entry has a
+// name. It returns "" for names from the configuration, which include those in the default
+// certificate. If Ingresses use the default certificate for hosts that are not in it, these hosts
+// belong to the namespace of its Secret.
 func (e *entry) whose() func(name string) (namespace string) {
 	p := e.source.Pair
 	if p == nil {

@@ -23,7 +23,7 @@ func processorTime(b *testing.B) int64 {
 }
 
 // BenchmarkOverview is one update of the status page with ten thousand routes, all of which have had traffic,
-// and as many backends. The page updates itself every two seconds, so 20 ms are 1 % of a core.
+// and as many backends. See refreshAfter for how often a page asks.
 func BenchmarkOverview(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("listeners: {web: {address: '@web', protocol: http}}\nroutes:\n")

@@ -136,6 +136,14 @@ func TestOverview(t *testing.T) {
 	}
 }
 
+func TestPagesOfManyRoutesAskLessOften(t *testing.T) {
+	for rows, want := range map[int]time.Duration{0: 2 * time.Second, 4000: 2 * time.Second, 10_000: 5 * time.Second, 20_000: 10 * time.Second, 1 << 30: 10 * time.Second} {
+		if got := refreshAfter(rows); got != want {
+			t.Errorf("%d rows: %v, want %v", rows, got, want)
+		}
+	}
+}
+
 // A certificate that weir cannot obtain is shown with the next attempt, until its name is removed.
 func TestOverviewShowsFailedCertificates(t *testing.T) {
 	r := newRunning(t, `

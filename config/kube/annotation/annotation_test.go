@@ -95,7 +95,7 @@ func TestRate(t *testing.T) {
 	f(Traefik+"router.pathmatcher", "Path", false, Exact, "")
 	f(Traefik+"service.serversscheme", "http", false, Exact, "")
 	f(Traefik+"service.serversscheme", "h2c", false, Exact, "")
-	f(Traefik+"router.observability.traceVerbosity", "minimal", false, No, "traces")
+	f(Traefik+"router.observability.traceVerbosity", "minimal", false, Near, "span")
 }
 
 // A snippet is a guard unless weir knows that each of its lines restricts no client.

@@ -16,9 +16,7 @@ const (
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
-	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
 	noFastCGI   = "weir does not support FastCGI"
-	noTraces    = "weir creates no traces"
 	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 	allLogged   = "weir logs all requests, or none without access_log"
 	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
@@ -37,6 +35,7 @@ var families = []map[string]judge{
 	defaultBackends,
 	passthroughs,
 	forwards,
+	traces,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -45,6 +44,7 @@ var families = []map[string]judge{
 	corses,
 	snippets,
 	reverses,
+	proxySSLs,
 	customErrors,
 	logs,
 	limits,
@@ -88,15 +88,11 @@ var unread = map[string]judge{
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
 	"proxy-max-temp-file-size": unless("0", Near, buffers), "client-body-buffer-size": always(Near, buffers),
 	"proxy-http-version": unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
-	"proxy-ssl-secret":   always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
-	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
 	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),
-	"enable-opentelemetry":      unless("false", No, noTraces), "opentelemetry-trust-incoming-span": always(No, noTraces+"; it forwards the trace headers of clients unchanged"),
-	"opentelemetry-operation-name": always(No, noTraces),
-	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
+	"enable-modsecurity":        unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
 }
 
 // openly are the directives that restrict no access: they set responses, sizes,

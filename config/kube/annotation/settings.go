@@ -25,6 +25,7 @@ type Settings struct {
 	Mirror      Mirror
 	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
 	Passthrough bool
+	Untraced    bool // weir does not trace the requests
 	// DefaultBackend is the name of a Service, which gets requests while there is no other
 	// endpoint; empty: none.
 	DefaultBackend string
@@ -39,6 +40,7 @@ type Settings struct {
 	Snippets  Snippets
 	Reverse   Reverse
 	Errors    Errors
+	ProxySSL  ProxySSL
 	Unlogged  bool // the access log has no lines for the routes
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow

@@ -32,8 +32,8 @@ var traefik = map[string]judge{
 	"router.tls.options":                  unless("default", guard, "it may require client certificates, so weir answers 503 for an Ingress that has it; "+oneHost),
 	"router.observability.accesslogs":     unless("true", No, allLogged),
 	"router.observability.metrics":        unless("true", Near, "weir counts all requests"),
-	"router.observability.tracing":        unless("false", No, noTraces),
-	"router.observability.traceverbosity": always(No, noTraces),
+	"router.observability.tracing":        unless("true", No, "weir traces the requests of every Ingress if its configuration has traces; nginx.ingress.kubernetes.io/enable-opentelemetry: \"false\" turns traces off"),
+	"router.observability.traceverbosity": always(Near, "the traces of weir have a span of the request and one of each attempt"),
 
 	"service.nativelb":           unless("false", Near, "weir sends requests to Pods, never to the Service's address"),
 	"service.nodeportlb":         unless("false", No, "weir sends requests to Pods, so it must be able to reach their addresses"),

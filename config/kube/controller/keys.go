@@ -77,7 +77,7 @@ const (
 	policies   = "a policy under tls_policies has versions and suites"
 	tickets    = "weir resumes sessions by tickets, whose keys its replicas share"
 	compressed = "compress of a route in weir's configuration compresses responses"
-	traces     = "weir creates no traces"
+	traces     = "traces in weir's configuration has the receiver of spans and the share of requests"
 	snippets   = "weir does not read nginx configuration of this level; set in weir's configuration what it does"
 	streams    = "limits of raw TCP are tunnel_idle and max_lifetime in weir's configuration"
 	geo        = "weir has no GeoIP"
@@ -106,7 +106,7 @@ var keys = map[string]*key{
 	"whitelist-source-range": fallback("whitelist-source-range"), "denylist-source-range": fallback("denylist-source-range"),
 	"disable-access-log": {annotation: "enable-access-log", convert: negate}, "disable-http-access-log": {annotation: "enable-access-log", convert: negate},
 	"enable-modsecurity": {annotation: "enable-modsecurity", why: waf}, "enable-owasp-modsecurity-crs": {annotation: "enable-owasp-core-rules", why: waf}, "modsecurity-snippet": {annotation: "modsecurity-snippet", why: waf},
-	"enable-opentelemetry": fallback("enable-opentelemetry"), "opentelemetry-trust-incoming-span": near("weir forwards the trace headers of clients unchanged", "true"), "opentelemetry-operation-name": not(traces),
+	"enable-opentelemetry": inFile(traces, "false"), "opentelemetry-trust-incoming-span": near("weir continues the trace of a client, and only senders in trust_forwarded decide whether it is sampled"), "opentelemetry-operation-name": not("weir names a span by the method and the route"),
 
 	// Authentication of all Ingresses.
 	"global-auth-url": globalAuth("auth-url"), "global-auth-method": globalAuth("auth-method"), "global-auth-signin": globalAuth("auth-signin"),

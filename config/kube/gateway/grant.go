@@ -6,9 +6,9 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// permits reports whether an object may refer to another one: they are in one namespace, or a
-// ReferenceGrant in the namespace of the other one allows it. The group of the other is "", the
-// core group.
+// permits reports whether an object of the given kind and namespace may refer to the object to,
+// whose kind is in the core group. It may if both have one namespace, or if a ReferenceGrant in
+// the namespace of to allows it.
 func (v *View) permits(kind, namespace, toKind string, to config.ObjectName) bool {
 	if namespace == to.Namespace {
 		return true

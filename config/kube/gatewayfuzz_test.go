@@ -1,0 +1,195 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// gatewayDice makes objects of the Gateway API from bytes. All names come from small sets, so that objects
+// often refer to each other, collide, or refer to nothing.
+type gatewayDice struct{ rest []byte }
+
+func (d *gatewayDice) roll(n int) int {
+	if len(d.rest) == 0 {
+		return 0
+	}
+	v := int(d.rest[0])
+	d.rest = d.rest[1:]
+	return v % n
+}
+
+func (d *gatewayDice) one(all ...string) string { return all[d.roll(len(all))] }
+
+func (d *gatewayDice) meta(names ...string) string {
+	return fmt.Sprintf("metadata: {name: %s, namespace: %s, creationTimestamp: '2026-01-0%dT00:00:00Z'}", d.one(names...), d.one("a", "b"), 1+d.roll(4))
+}
+
+func (d *gatewayDice) namespace() string {
+	return d.one("", "", ", namespace: a", ", namespace: b", ", namespace: none")
+}
+
+func (d *gatewayDice) hostname() string {
+	return d.one("", "hostname: x.example, ", "hostname: '*.example', ", "hostname: y.x.example, ")
+}
+
+func (d *gatewayDice) listener(name string) string {
+	text := fmt.Sprintf("{name: %s, port: %s, %s", name, d.one("80", "443", "81"), d.hostname())
+	text += d.one("protocol: HTTP", "protocol: HTTPS, tls: {certificateRefs: [{name: c"+d.namespace()+"}]}", "protocol: TLS, tls: {mode: Passthrough}",
+		"protocol: TLS, tls: {certificateRefs: [{name: c}]}", "protocol: TCP", "protocol: UDP", "protocol: HTTPS")
+	return text + d.one("", ", allowedRoutes: {namespaces: {from: All}}", ", allowedRoutes: {namespaces: {from: None}}", ", allowedRoutes: {kinds: [{kind: GRPCRoute}]}") + "}"
+}
+
+func (d *gatewayDice) parents() string {
+	text := "parentRefs: [{name: " + d.one("g", "h", "h") + d.namespace() + d.one("", ", sectionName: l1", ", port: 80", ", sectionName: l1, port: 443") + "}"
+	return text + d.one("", ", {kind: ListenerSet, name: s}", ", {name: h}") + "]"
+}
+
+func (d *gatewayDice) backends() string {
+	ref := func() string {
+		return "{name: " + d.one("svc", "gone") + d.namespace() + ", port: " + d.one("80", "99") + "}"
+	}
+	return d.one("", "backendRefs: ["+ref()+"]", "backendRefs: ["+ref()+", "+ref()+"]")
+}
+
+func (d *gatewayDice) object() string {
+	const head = "{apiVersion: gateway.networking.k8s.io/v1, kind: "
+	hostnames := d.one("", "hostnames: [x.example], ", "hostnames: ['*.example', y.x.example], ", "hostnames: [z.other], ")
+	switch d.roll(9) {
+	case 0:
+		addresses := d.one("", "addresses: [{value: 192.0.2.3}], ", "addresses: [{value: 192.0.2.3}, {value: 192.0.2.4}], ", "addresses: [{type: Hostname, value: a.example}], ", "addresses: [{value: '::1'}], ")
+		return head + "Gateway, " + d.meta("g", "i") + ", spec: {gatewayClassName: " + d.one("weir", "weir", "weir", "else") + ", " + addresses +
+			d.one("", "allowedListeners: {namespaces: {from: All}}, ", "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}}, ") +
+			"listeners: [" + d.listener("l1") + ", " + d.listener(d.one("l2", "l1")) + "]}}"
+	case 1:
+		return head + "ListenerSet, " + d.meta("s") + ", spec: {parentRef: {name: " + d.one("g", "h") + d.namespace() + "}, listeners: [" + d.listener("l1") + "]}}"
+	case 2, 3:
+		matches := d.one("", "matches: [{path: {value: /p}}], ", "matches: [{path: {type: Exact, value: /p}}, {method: GET}], ", "matches: [{headers: [{name: a, value: b}]}, {path: {type: RegularExpression, value: '['}}], ")
+		filters := d.one("", "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: svc"+d.namespace()+", port: 80}}}], ", "filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], ", "filters: [{type: ExtensionRef}], ")
+		return head + "HTTPRoute, " + d.meta("r", "q") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + matches + filters + d.backends() + "}]}}"
+	case 4:
+		return head + "GRPCRoute, " + d.meta("r") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + d.one("", "matches: [{method: {service: s}}], ") + d.backends() + "}]}}"
+	case 5:
+		return head + "TLSRoute, " + d.meta("r") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + d.backends() + "}]}}"
+	case 6:
+		return head + "TCPRoute, " + d.meta("r", "q") + ", spec: {" + d.parents() + ", rules: [{" + d.backends() + "}]}}"
+	case 7:
+		return head + "ReferenceGrant, " + d.meta("g") + ", spec: {from: [{group: gateway.networking.k8s.io, kind: " + d.one("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway") + ", namespace: " + d.one("a", "b") +
+			"}], to: [{group: '', kind: " + d.one("Service", "Secret") + d.one("", ", name: svc", ", name: c") + "}]}}"
+	}
+	return head + "BackendTLSPolicy, " + d.meta("p", "o") + ", spec: {targetRefs: [{group: '', kind: Service, name: svc}], validation: {hostname: x.example, " +
+		d.one("wellKnownCACertificates: System", "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]") + "}}}"
+}
+
+// openGateway is a Gateway that every case has, once in each namespace.
+const openGateway = `apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: h, namespace: NAMESPACE}
+spec:
+  gatewayClassName: weir
+  listeners:
+  - {name: l1, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+  - {name: l2, port: 443, protocol: TLS, tls: {mode: Passthrough}, allowedRoutes: {namespaces: {from: All}}}
+  - {name: l3, port: 81, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}`
+
+// FuzzGateways: no set of objects breaks the conversion. The result does not depend on their order. No route
+// leads to another namespace without a grant, and no Gateway gets the address of an older one.
+func FuzzGateways(f *testing.F) {
+	for i := range 100 {
+		seed := make([]byte, 300)
+		for n := range seed {
+			seed[n] = byte((n*n*7 + 31*n*(i+1) + i*i*3) % 251)
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed []byte) {
+		d := gatewayDice{seed}
+		var all []string
+		known := map[string]bool{}
+		for range 12 {
+			if len(d.rest) == 0 {
+				break
+			}
+			text := d.object()
+			kind, rest, _ := strings.Cut(strings.SplitN(text, "kind: ", 2)[1], ",")
+			name, _, _ := strings.Cut(rest, ", creationTimestamp")
+			if !known[kind+name] { // an API server has only one of them
+				known[kind+name] = true
+				all = append(all, text)
+			}
+		}
+		for _, namespace := range []string{"a", "b"} {
+			all = append(all, strings.ReplaceAll(openGateway, "NAMESPACE", namespace))
+			all = append(all, "{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: "+namespace+"}, spec: {ports: [{port: 80}]}}")
+		}
+		manifests := strings.Join(all, "\n---\n")
+		convertGateways(t, gatewayConfig, manifests)
+		m := mustRead(t, gatewayBase+manifests)
+		c := Converter{File: mustParse(t, gatewayConfig)}
+		r := c.Convert(&m.Objects)
+		checkGrants(t, m, r)
+		checkAddresses(t, m, r)
+		if t.Failed() {
+			t.Log(manifests)
+		}
+	})
+}
+
+// checkGrants checks that each route to another namespace has a grant.
+func checkGrants(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	for _, route := range r.Routes {
+		kind, _, _ := strings.Cut(route.Name, "/")
+		for _, name := range append(route.BackendNames(), mirrorsOf(route)...) {
+			namespace, _, _ := strings.Cut(name, "/")
+			if namespace != route.Namespace && !granted(m.Gateway.Grants, kind, route.Namespace, namespace) {
+				t.Errorf("the route %s leads to %s without a grant", route.Name, name)
+			}
+		}
+	}
+}
+
+func granted(all []*gatewayv1.ReferenceGrant, kind, from, to string) bool {
+	for _, g := range all {
+		f, t := &g.Spec.From[0], &g.Spec.To[0]
+		if g.Namespace == to && strings.EqualFold(string(f.Kind), kind) && string(f.Namespace) == from && t.Kind == "Service" && (t.Name == nil || *t.Name == "svc") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAddresses checks that no address belongs to two Gateways, and that the oldest one that asks for an
+// address has it.
+func checkAddresses(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	owner := map[string]config.ObjectName{}
+	for _, s := range r.Gateways.Status {
+		for i := range s.Gateways {
+			for _, a := range s.Gateways[i].Addresses {
+				if other, taken := owner[a.Value]; taken {
+					t.Errorf("%s and %s have the address %s", other, s.Gateways[i].ObjectName, a.Value)
+				}
+				owner[a.Value] = s.Gateways[i].ObjectName
+			}
+		}
+	}
+	byName := map[config.ObjectName]*gatewayv1.Gateway{}
+	for _, g := range m.Gateway.Gateways {
+		byName[gateway.NameOf(g)] = g
+	}
+	for _, g := range m.Gateway.Gateways {
+		for i := range g.Spec.Addresses {
+			asked := g.Spec.Addresses[i]
+			holder := byName[owner[asked.Value]]
+			if asked.Type == nil && g.Spec.GatewayClassName == "weir" && holder != nil && holder != g && g.CreationTimestamp.Before(&holder.CreationTimestamp) {
+				t.Errorf("%s has the address %s, for which the older Gateway %s asks", gateway.NameOf(holder), asked.Value, gateway.NameOf(g))
+			}
+		}
+	}
+}
