@@ -127,6 +127,9 @@ backend app
 				k.Unknown == strings.Contains(one.ignores, "UNKNOWN") || k.WrongCRC32C != strings.Contains(one.ignores, "CRC32C")) {
 				t.Errorf("it reads %+v", k)
 			}
+			if r.Verdict != "does not read" && (r.Truncated != "closes" || r.Stalled != "closes" || r.Spoofed != "serves" || r.Duplicated == "serves") {
+				t.Errorf("%+v", r)
+			}
 		})
 	}
 }

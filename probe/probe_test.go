@@ -269,6 +269,7 @@ func TestOnlyRecords(t *testing.T) {
 		"HTTP/1.1 400":                         false,
 		"\x16\x03\x03\x40\x00cut":              true,
 		"\x16":                                 true,
+		"H":                                    false,
 	} {
 		if got := onlyRecords([]byte(text)); got != want {
 			t.Errorf("%q: %t", text, got)
