@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"text/template"
 	"time"
@@ -82,7 +84,7 @@ var demoText = template.Must(template.New("").Parse(`weir and three example back
   curl --include http://{{.Health}}/
 
   # the admin port: the status page (open http://{{.Admin}}/ in a browser), and metrics
-  weir top --once {{.Admin}}
+  {{.Weir}} top --once {{.Admin}}
   curl --silent http://{{.Admin}}/metrics
 
 Ctrl-C ends it.
@@ -112,10 +114,19 @@ func demo(out io.Writer) error {
 	_, port, _ := net.SplitHostPort(places.Secure)
 	demoText.Execute(out, struct {
 		*demoPlaces
-		SecurePort string
-	}{places, port})
+		SecurePort, Weir string
+	}{places, port, typed(os.Args[0])})
 	<-ctx.Done()
 	return n.End()
+}
+
+// typed returns what a user types to run this program. "go run" removes the program when it ends, so it is
+// typed again.
+func typed(program string) string {
+	if strings.Contains(filepath.ToSlash(program), "/go-build") {
+		return "go run ./cmd/weir"
+	}
+	return program
 }
 
 // startDemoBackends starts the backends and chooses the other addresses.
