@@ -78,42 +78,36 @@ func (v *draft) warnUnused() {
 			slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.TLSPolicy == t.Name })
 		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
 	}
-	used := map[string]bool{}
+	backends, auth, rateLimits := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range v.routes {
 		pause.IfDue()
 		for _, name := range r.BackendNames() {
-			used[name] = true
+			backends[name] = true
 		}
 		for i := range r.Errors {
-			used[r.Errors[i].Backend] = true
+			backends[r.Errors[i].Backend] = true
 		}
 		for i := range r.Mirror {
-			used[r.Mirror[i].Backend] = true
+			backends[r.Mirror[i].Backend] = true
 		}
+		auth[r.Auth], rateLimits[r.RateLimit] = true, true
 	}
 	for _, b := range v.backends {
-		unused(b, "backend", used[b.Name])
-	}
-	v.warnUnusedGuards()
-}
-
-// warnUnusedGuards warns of guards without a route. The key was probably forgotten in a route, which is
-// then open.
-func (v *draft) warnUnusedGuards() {
-	named := map[string]bool{}
-	for _, r := range v.routes {
-		named["auth "+r.Auth], named["rate_limit "+r.RateLimit] = true, true
-	}
-	warn := func(dst any, key, name string) {
-		if !named[key+" "+name] && v.given(dst) {
-			v.warnAt(v.places[dst], "no route names this, so it guards nothing; write \"%s: %s\" in the routes that it is for, or take it out", key, name)
-		}
+		unused(b, "backend", backends[b.Name])
 	}
 	for _, a := range v.auth {
-		warn(a, "auth", a.Name)
+		v.warnUnusedGuard(a, "auth", a.Name, auth[a.Name])
 	}
 	for _, l := range v.rateLimits {
-		warn(l, "rate_limit", l.Name)
+		v.warnUnusedGuard(l, "rate_limit", l.Name, rateLimits[l.Name])
+	}
+}
+
+// warnUnusedGuard warns of a guard without a route. Somebody probably forgot the key in a route, which is
+// then open.
+func (v *draft) warnUnusedGuard(dst any, key, name string, used bool) {
+	if !used && v.given(dst) {
+		v.warnAt(v.places[dst], "no route names this, so it guards nothing; write \"%s: %s\" in the routes that it is for, or take it out", key, name)
 	}
 }
 

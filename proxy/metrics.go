@@ -277,15 +277,16 @@ func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 	for _, j := range d.Added {
 		m.use(t.routes[j], 1)
 	}
-	unused := m.fresh
+	for _, i := range d.Gone {
+		m.use(before[i], -1)
+	}
+	for _, r := range m.fresh {
+		m.removeUnused(r)
+	}
 	m.fresh = nil
 	for _, i := range d.Gone {
-		unused = append(unused, m.use(before[i], -1)...)
-	}
-	for _, r := range unused {
-		if r.uses == 0 && m.routes[r.key] == r && r != m.none {
-			delete(m.routes, r.key)
-			m.retire(r)
+		for r := range before[i].eachMetrics {
+			m.removeUnused(r)
 		}
 	}
 	for namespace, s := range m.others {
@@ -304,6 +305,14 @@ func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 	return changed
 }
 
+// removeUnused removes the metrics of a route if no route of the table uses them. m.mu is held.
+func (m *Metrics) removeUnused(r *routeMetrics) {
+	if r.uses == 0 && m.routes[r.key] == r && r != m.none {
+		delete(m.routes, r.key)
+		m.retire(r)
+	}
+}
+
 // retainListeners drops the series of listeners that t does not have. m.mu is held.
 func (m *Metrics) retainListeners(t *Table) {
 	for name := range m.listeners {
@@ -320,25 +329,28 @@ func (m *Metrics) retainListeners(t *Table) {
 	}
 }
 
-// use counts a route of the table n times, and returns its metrics. m.mu is held.
-func (m *Metrics) use(r *Route, n int) []*routeMetrics {
-	all := []*routeMetrics{r.metrics}
-	if r.fallback != nil {
-		all = append(all, r.fallback.metrics)
-	}
-	if r.weighted != nil {
-		for _, d := range r.weighted.routes {
-			all = append(all, d.metrics)
-		}
-	}
-	for _, one := range all {
+// use counts a route of the table n times. m.mu is held.
+func (m *Metrics) use(r *Route, n int) {
+	for one := range r.eachMetrics {
 		one.uses += n
 	}
 	namespace := r.metrics.key.namespace
 	if m.routesOf[namespace] += n; m.routesOf[namespace] == 0 {
 		delete(m.routesOf, namespace)
 	}
-	return all
+}
+
+// eachMetrics calls yield with the metrics of the route, of its fallback and of its weighted backends, until
+// yield returns false.
+func (r *Route) eachMetrics(yield func(*routeMetrics) bool) {
+	if !yield(r.metrics) || r.fallback != nil && !yield(r.fallback.metrics) || r.weighted == nil {
+		return
+	}
+	for _, d := range r.weighted.routes {
+		if !yield(d.metrics) {
+			return
+		}
+	}
 }
 
 // forgetReasons drops the counts of ended tunnels if no route has these labels any more. m.mu is
