@@ -174,7 +174,7 @@ func (o openConnections) Describe(ch chan<- *prometheus.Desc) {
 // OpenNow has the open connections of a listener.
 type OpenNow struct {
 	States [conn.NumStates]int // by conn.State
-	Parked int                 // part of the idle ones and of the tunnels
+	Parked int                 // idle connections and tunnels that are parked; States counts them, too
 }
 
 // Open returns the open connections of each listener.

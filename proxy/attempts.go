@@ -43,7 +43,7 @@ type requester interface {
 	keep(link *backend.Link)
 	// outgoing returns the information for the PROXY header to the endpoint.
 	outgoing() *backend.Outgoing
-	// Link makes a cut of the requester end the waits of other, too; nil removes the link.
+	// CutAlso makes a cut of the requester end the waits of other, too; nil undoes it.
 	CutAlso(other conn.Cuttable)
 	// gone reports whether the requester has left and does not wait for the response.
 	gone() bool

@@ -18,8 +18,7 @@ import (
 // different tables.
 type clientSide struct {
 	proxy *Proxy
-	conn  *conn.Conn // over HTTP/2 the exchanges share it
-	cuts  cutter     // the same
+	conn  *conn.Conn // HTTP/2: the exchanges share it
 
 	origin   *conn.Origin
 	security Security
@@ -37,12 +36,6 @@ type clientSide struct {
 	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
 }
 
-// cutter is a connection that other goroutines may cut.
-type cutter interface {
-	// WasCut reports whether the connection was cut.
-	WasCut() bool
-}
-
 // Secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
 // of that header.
 func (c *clientSide) Secure() bool {
@@ -51,7 +44,7 @@ func (c *clientSide) Secure() bool {
 
 // newClientSide describes a connection that is about to speak HTTP. h is nil without TLS.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
-	cl := clientSide{proxy: p, conn: c, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.forwarding.Believes(c.Client.Addr())}
+	cl := clientSide{proxy: p, conn: c, origin: &c.Origin, table: t, edge: e, trusts: e.forwarding.Believes(c.Client.Addr())}
 	if h != nil {
 		cl.security, cl.sniHost = newSecurity(tc, h.sni, h.policy), h.host
 		cl.certify()
@@ -102,8 +95,8 @@ type wire interface {
 	Accepts(req *message.Request, res *message.Response) bool
 	// Gone reports whether the client is gone and does not wait for the response.
 	Gone() bool
-	// Link makes a cut of the client's connection or stream end the waits of other, too; nil
-	// removes the link.
+	// CutAlso makes a cut of the client's connection or stream end the waits of other, too;
+	// nil undoes it.
 	CutAlso(other conn.Cuttable)
 	// Transferred returns how many bytes were read and written for the exchange, as on the wire.
 	Transferred() (in, out int64)

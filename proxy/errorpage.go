@@ -20,8 +20,8 @@ type errorPage struct {
 	backend *backend.Backend
 	path    string
 	onlyOwn bool // only weir's own responses have it
-	// asks is how weir asks for the page as ingress-nginx does, which then replaces the whole response;
-	// nil: it replaces the body.
+	// asks is set if weir requests the page as ingress-nginx does. Then the page replaces the whole
+	// response. nil: the page replaces the body.
 	asks *errorReport
 }
 
@@ -118,8 +118,8 @@ func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
 	return nil
 }
 
-// askAsNginx requests a page as ingress-nginx does: with the HTTP headers of the client. Every status is
-// that of a page.
+// askAsNginx requests a page as ingress-nginx does: with the HTTP headers of the client. The page may
+// have any status.
 func (x *exchange) askAsNginx(q *inquiry, p *errorPage, status int) error {
 	query, target := bytes.IndexByte(x.req.Bytes(x.req.Target), '?'), "/"
 	if query >= 0 {

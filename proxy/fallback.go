@@ -28,7 +28,7 @@ func (parts *Parts) newFallback(r *Route) *Route {
 	return &d
 }
 
-// errorReport are the HTTP headers by which a default backend of ingress-nginx learns what failed.
+// errorReport are the HTTP headers that tell a default backend of ingress-nginx what failed.
 type errorReport struct{ namespace, ingress, source, port string }
 
 func newErrorReport(c *config.ErrorReport) *errorReport {

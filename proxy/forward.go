@@ -97,13 +97,13 @@ func (x *exchange) prepare(r *Route) {
 
 func (x *exchange) outgoing() *backend.Outgoing { return outgoing(x.origin, x.client, &x.security) }
 
-// Link makes a cut of the client's connection or stream end the waits of other.
+// CutAlso makes a cut of the client's connection or stream end the waits of other.
 func (x *exchange) CutAlso(other conn.Cuttable) { x.wire.CutAlso(other) }
 
 func (x *exchange) gone() bool { return x.wire.Gone() }
 
 func (x *exchange) cutFor() string {
-	if !x.cuts.WasCut() {
+	if !x.conn.WasCut() {
 		return ""
 	}
 	return x.cutBy()
@@ -202,7 +202,7 @@ func (x *exchange) flush() error {
 func (x *exchange) writeFailed(err error) *outcome {
 	reason := "client_gone"
 	switch {
-	case x.cuts.WasCut():
+	case x.conn.WasCut():
 		reason = x.cutBy()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)

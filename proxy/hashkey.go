@@ -12,8 +12,8 @@ import (
 
 // This file computes the key by which a backend with balance: hash chooses an endpoint.
 
-// chooseBy returns the address by which the backend chooses: the client's, or one that is made of
-// the key of the route. All processes make the same one.
+// chooseBy returns the key by which the backend chooses an endpoint: the client's address, or a hash
+// of the route's key in the form of an address. Every process computes the same hash.
 func (x *exchange) chooseBy(r *Route) netip.Addr {
 	if len(r.config.HashBy) == 0 {
 		return x.client.Addr()

@@ -148,7 +148,7 @@ func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*b
 	return e, nil, err
 }
 
-// Link makes the end of the inquiry end the waits of other.
+// CutAlso makes the end of the inquiry end the waits of other.
 func (q *inquiry) CutAlso(other conn.Cuttable) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -39,8 +39,8 @@ type Metrics struct {
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
-	table     *Table                   // the last one of retain; nil: none
-	fresh     []*routeMetrics          // made since then
+	table     *Table                   // of the last retain; nil: none
+	fresh     []*routeMetrics          // made since the last retain
 	routesOf  map[string]int           // number of routes in each namespace
 	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
@@ -476,7 +476,8 @@ func (m *Metrics) refused(listener, reason string) {
 	}
 }
 
-// exchange counts one exchange. traced is nil unless the exchange is traced. Only an endpoint can choose a code that is out of range.
+// exchange counts one exchange. traced is nil unless the exchange is traced. A code is out of range
+// only if the endpoint chose it.
 func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced *trace.Trace) {
 	s := r.get()
 	if code < 0 || code >= len(s.codes)*len(hundred{}) {

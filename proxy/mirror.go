@@ -30,8 +30,8 @@ type mirror struct {
 const (
 	// mostMirrored limits the body of a request that weir copies, in bytes.
 	mostMirrored = 64 << 10
-	// mostMirrors limits the copies that run in the process at the same time. A backend has at
-	// most as many as are still free, so a slow one leaves half to others.
+	// mostMirrors limits the copies that run in the process at the same time. A backend may have
+	// at most as many copies as are still free, so a slow backend leaves half of them to others.
 	mostMirrors = 512
 	// mirrorPatience limits the time that a copy takes.
 	mirrorPatience = 30 * time.Second
@@ -129,7 +129,7 @@ func (x *exchange) copyFor(m *mirror) *inquiry {
 	return q
 }
 
-// ReadBody is that of the client, and keeps what it returns.
+// ReadBody reads the client's body, and keeps a copy of it.
 func (c *copies) ReadBody(req *message.Request) ([]byte, error) {
 	p, err := c.source.ReadBody(req)
 	c.keep(p)

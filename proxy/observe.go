@@ -10,7 +10,7 @@ import (
 	"github.com/weirproxy/weir/proxy/tally"
 )
 
-// This file gives the status page what it shows of the metrics.
+// This file reads the metrics for the status page.
 
 // Total returns the counts of all exchanges since the start, those without a route included.
 func (m *Metrics) Total() (sum tally.Counts) {
@@ -23,9 +23,9 @@ func (m *Metrics) Total() (sum tally.Counts) {
 	return sum
 }
 
-// EachRoute calls f with the counts and the open tunnels of each route that has had traffic. The name is empty for
-// requests that no route matched. A route with several backends occurs more than once. Routes of a
-// namespace that share their time series occur as NAMESPACE/other. f must not keep c.
+// EachRoute calls f with the counts and the open tunnels of each route that has had traffic. The name
+// is empty for requests that no route matched. A route with several backends occurs more than once.
+// Routes of a namespace that share their time series occur as NAMESPACE/other. f must not keep c.
 func (m *Metrics) EachRoute(f func(route string, c *tally.Counts, tunnels int)) {
 	series, _ := m.all()
 	for _, s := range series {
@@ -36,7 +36,7 @@ func (m *Metrics) EachRoute(f func(route string, c *tally.Counts, tunnels int)) 
 	}
 }
 
-// answers are the reasons of generated responses that refuse nothing.
+// answers are the reasons of generated responses that are no refusals.
 var answers = []string{"respond", "redirect", "cors_preflight", "acme_challenge", "auth_sign_in"}
 
 // EachRefusal calls f with the number of responses that weir generated for a route because it refused
@@ -57,8 +57,8 @@ func (m *Metrics) EachRefusal(f func(route, reason string, n uint64)) {
 	}
 }
 
-// all returns the series of all routes, and the counts of removed ones. It holds the lock, which requests
-// may need, only for a moment.
+// all returns the series of all routes, and the counts of removed routes. It holds the lock only for a
+// moment, because requests may need it.
 func (m *Metrics) all() ([]*routeSeries, tally.Counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,10 +13,10 @@ type packing struct {
 	err     error             // of the end of the body, for the flush after it
 }
 
-// pack decides whether weir compresses the body of the response, and changes the head. It comes after
-// all other changes of the head: a Set-Cookie of the route counts, and none of them may describe
-// another body than the client gets. If others
-// compress too much, or if the memory account refuses the encoder, the client gets the body as it is.
+// pack decides whether weir compresses the body of the response, and changes the head. All other
+// changes of the head come before: weir compresses no response with a Set-Cookie, also if the route
+// adds it, and no filter may describe the uncompressed body afterwards. weir sends the body
+// uncompressed if too many encoders wait for a turn, or if the memory account refuses the encoder.
 func (x *exchange) pack() {
 	req, res := &x.req, &x.res
 	if res.Status == 304 { // a response to GET may have been compressed

@@ -79,7 +79,7 @@ func (r *parkedClient) fits(e *edge) bool {
 // wake makes s the session of a connection that was parked. Like begin, it leaves nothing on
 // the stack.
 func (s *http1Session) wake(r *parkedClient, t *Table, e *edge) {
-	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
+	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
 		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()),
 		certified: r.certified, clientCert: r.clientCert, standing: r.standing}, r.conn, r.tls)
 	if r.proxy.log.Load() != nil {

@@ -63,7 +63,7 @@ func (x *exchange) writeHead(res *message.Response) {
 	x.wire.WriteHead(&x.req, res)
 }
 
-// completeHead makes the headers of a response those that the client gets.
+// completeHead applies the filters of the route to the head of a final response, and adds a Date.
 func (x *exchange) completeHead(res *message.Response) {
 	if x.route != nil {
 		x.route.filters.EditResponse(x, res)

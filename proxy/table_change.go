@@ -65,7 +65,7 @@ func (t *Table) hasShapeOf(other *Table) bool {
 		!slices.ContainsFunc(d.Added, func(j int) bool { return isUnusual(other.cfg.Backends[j]) })
 }
 
-// makeRoutes returns the routes. It compiles those that are new.
+// makeRoutes returns the routes of the new table. It compiles only new routes.
 func (c *tableChange) makeRoutes(d *config.Differences) ([]*Route, error) {
 	routes := make([]*Route, len(c.cfg.Routes))
 	for _, run := range d.Kept {
@@ -180,7 +180,7 @@ func (c *tableChange) routesOf(was *host, h hostChange) (routes []*Route) {
 			if h[r] {
 				continue
 			}
-			for ; c.routes[at] != r; at++ { // the kept ones are in this order
+			for ; c.routes[at] != r; at++ { // the kept routes are in the order of c.routes
 			}
 			for ; len(places) > 0 && places[0] < at; places = places[1:] {
 				routes = append(routes, c.routes[places[0]])

@@ -24,17 +24,17 @@ func (x *exchange) beginTrace(t *trace.Tracer, r *Route) {
 	}
 }
 
-// endTrace ends the trace. The first request of a connection also has the spans of what came
-// before it.
+// endTrace ends the trace. The trace of a connection's first request also has spans of the PROXY
+// header and of the TLS handshake.
 func (x *exchange) endTrace(r *accesslog.Record) {
 	t := x.trace
 	x.trace = nil
-	header, handshake, first := x.conn.TakeGreeting()
+	header, handshake, first := x.conn.TakePrelude()
 	if !first {
 		t.Finish(r, nil)
 		return
 	}
-	t.Finish(r, &trace.Greeting{Accepted: x.conn.Accepted, Header: header, Handshake: handshake})
+	t.Finish(r, &trace.Prelude{Accepted: x.conn.Accepted, Header: header, Handshake: handshake})
 }
 
 // tried ends the span of an attempt.

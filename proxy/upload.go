@@ -286,7 +286,7 @@ func (x *exchange) bodyFailed(err error) *outcome {
 		return &outcome{failure: failed, status: refusal.Status, reason: refusal.Reason, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &outcome{failure: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
-	case errors.Is(err, conn.ErrCut), x.cuts.WasCut():
+	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
 		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
 	}
 	return &outcome{failure: clientGone, reason: "client_gone", err: err}

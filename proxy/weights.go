@@ -85,8 +85,8 @@ func (w *weighted) next() *Route {
 	return w.routes[i]
 }
 
-// leadsTo returns true if the backends of the route are those of the configuration that has
-// the given backends.
+// leadsTo reports whether the map has the backends of the route under their names. After a reload a
+// name may belong to another backend.
 func (r *Route) leadsTo(backends *overlay.Map[*backend.Backend]) bool {
 	if r.weighted == nil {
 		b, _ := backends.Get(r.config.Backend)

@@ -70,7 +70,7 @@ type Conn struct {
 
 	closed, established bool
 
-	greeting greeting
+	prelude prelude
 
 	quietSince quietMark     // see since.go
 	parkDenied atomic.Bool   // mayPark returned false, and no bytes have arrived since

@@ -73,7 +73,7 @@ func (c *Conn) Stir() {
 // waits for bytes or Stir.
 func (c *Conn) ParkDenied() bool { return c.parkDenied.Load() }
 
-// Cut ends every wait of the connection, and of that of CutAlso, with ErrCut. Any
+// Cut ends every wait of the connection with ErrCut. It also cuts the object of CutAlso. Any
 // goroutine may call it. The owner notices the cut and closes the connection.
 func (c *Conn) Cut() {
 	c.signals.Or(uint32(signalCut))

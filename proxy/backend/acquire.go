@@ -23,14 +23,13 @@ var (
 	ErrQueueTimeout = errors.New("the backend has all of its max_connections in use, and none became free in time (queue.timeout)")
 )
 
-// Acquire picks a ready endpoint for a client, or for another key in the form of an address, by
-// which balance: hash chooses. tried are the endpoints that the exchange
-// tried in vain, in that order; Acquire avoids them if there is another endpoint. The
-// exchange or tunnel counts as in flight until the endpoint's Release. If max_connections
-// are in flight, Acquire waits for its turn: for the queue's timeout, but at most until
-// deadline (zero: only the timeout applies).
-func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
-	return b.acquire(nil, client, tried, deadline)
+// Acquire picks a ready endpoint. balance: hash chooses it by key, which is the client's address or a
+// hash in the form of an address. tried are the endpoints that failed for the exchange, in that order;
+// Acquire avoids them if there is another endpoint. The exchange or tunnel counts as in flight until
+// the endpoint's Release. If max_connections are in flight, Acquire waits for its turn: for the queue's
+// timeout, but at most until deadline (zero: only the timeout applies).
+func (b *Backend) Acquire(key netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
+	return b.acquire(nil, key, tried, deadline)
 }
 
 // acquire is Acquire for a client that brought a cookie of a sticky session, or nil.

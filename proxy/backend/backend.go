@@ -60,7 +60,7 @@ func (b *Backend) Name() string { return b.name }
 // Settings returns the backend's part of the newest configuration. The result never changes.
 func (b *Backend) Settings() *config.Backend { return b.view.Load().cfg }
 
-// HasEndpoint reports whether exchanges may use an endpoint now, be it a terminating one.
+// HasEndpoint reports whether exchanges may use an endpoint now. A terminating endpoint counts.
 func (b *Backend) HasEndpoint() bool { return len(b.view.Load().tiers) > 0 }
 
 // Ready counts the endpoints that exchanges may use now, without terminating ones.
@@ -74,7 +74,7 @@ func (b *Backend) LocalReady() int { return b.view.Load().localReady }
 // InFlight counts the exchanges and tunnels between Acquire and Release.
 func (b *Backend) InFlight() int64 { return b.queue.taken.Load() }
 
-// Copies counts the copies of requests that this backend gets as a mirror, until their ends. Package
+// Copies returns the number of copies of requests that run because the backend is a mirror. Package
 // proxy changes the number.
 func (b *Backend) Copies() *atomic.Int64 { return &b.copies }
 

@@ -117,7 +117,7 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 
 // newDialSettings reads the files that cfg names. before is nil at first. If the TLS
 // settings and files did not change, it keeps the TLS configuration of before with its TLS
-// links. If nothing changed, it returns before.
+// sessions. If nothing changed, it returns before.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
 		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}

@@ -171,7 +171,7 @@ func (s *Set) Refusals() (all []Refusal) {
 	return all
 }
 
-// refusing has the refused addresses of the backends that have some.
+// refusing has the refused addresses by backend.
 type refusing struct {
 	mu sync.Mutex
 	of map[*Backend][]Refusal

@@ -62,8 +62,8 @@ func (s *Set) PlanObjects(backends []*config.Backend, node NodeInfo, answers *An
 // dialling makes the dial settings of a backend.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-// plan adds the backends to a new Plan. After a change of objects it looks only at those that the
-// configuration in effect does not share.
+// plan adds the backends to a new Plan. After a change of objects it looks only at the backends whose
+// settings are not in effect yet.
 func (s *Set) plan(p *Plan, backends []*config.Backend, dial dialling) (*Plan, error) {
 	p.set, p.old, p.list, p.dial = s, s.state.Load(), backends, dial
 	d := config.Differences{Gone: indexes(p.old.list), Added: indexes(backends)}

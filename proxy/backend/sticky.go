@@ -11,8 +11,8 @@ import (
 )
 
 // A sticky session keeps a client with one endpoint: weir gives the client a cookie, and its
-// value names the endpoint. The value is made with a key, so it reveals no address, and nobody
-// can make one for an address. Its first part is the same for all endpoints of a backend. So it
+// value names the endpoint. The value is made with a key. So it reveals no address, and a
+// client cannot make the value for an address. Its first part is the same for all endpoints of a backend. So it
 // also tells which of several weighted backends a client has.
 
 // stickyMaker makes the values of the cookies of one backend.
@@ -22,8 +22,8 @@ type stickyMaker struct {
 	own  string // the first part of each value
 }
 
-// The bytes of a MAC that are in the two parts of a value. Nobody gains anything by guessing one:
-// a value only chooses an endpoint, and any client may get any endpoint.
+// The bytes of a MAC that are in the two parts of a value. They are few, because a guessed value gains
+// nothing: it only chooses an endpoint, and any client may get any endpoint.
 const (
 	stickyBackendBytes  = 6
 	stickyEndpointBytes = 12

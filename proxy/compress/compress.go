@@ -92,8 +92,8 @@ func newEncoder(coding Coding) *Encoder {
 // Coding returns the coding.
 func (e *Encoder) Coding() Coding { return e.coding }
 
-// Write takes a piece of the body. It may wait for a core, as Flush and Close may. The error is that
-// of the destination, also for the other methods.
+// Write takes a piece of the body. Write, Flush and Close may wait for a turn, and return the errors
+// of the destination.
 func (e *Encoder) Write(p []byte) (int, error) {
 	e.in += int64(len(p))
 	e.held = e.held || len(p) > 0

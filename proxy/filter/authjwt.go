@@ -127,7 +127,8 @@ func (b *bearer) noteMissing(err error) {
 	}
 }
 
-// verify returns an error for a token that is not valid, or whose claims cannot be told to an endpoint.
+// verify returns an error for a token that is not valid, or whose claims do not fit into an HTTP header
+// for the endpoint.
 func (b *bearer) verify(token *jwt.Token) (id *Identity, until time.Time, err error) {
 	claims, err := token.Verify(jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
 	if err != nil {

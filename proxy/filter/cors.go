@@ -28,7 +28,7 @@ type cors struct {
 
 	methods, headers, expose, maxAge string // values of headers; empty: the header is left out
 	credentials                      bool
-	echo                             bool // answer "*" with what the request names
+	echo                             bool // replaces "*" in a response by the names in the request
 	preflightExposes                 bool
 }
 
@@ -65,17 +65,22 @@ func newCORS(c *config.CORS) *cors {
 // preflight by the method that the preflight asks for.
 type preflights struct{}
 
-// Answer answers a preflight. corsHeaders adds what it allows.
+// Answer answers a preflight.
 func (preflights) Answer(x Exchange) bool {
 	if len(Preflight(x.Request())) == 0 {
 		return false
 	}
+	answerPreflight(x)
+	return true
+}
+
+// answerPreflight sends an empty response. EditResponse adds the HTTP headers of CORS.
+func answerPreflight(x Exchange) {
 	res := x.Begin(204, "cors_preflight")
 	for i := range res.Fields {
 		res.Fields[i].Dropped = true // they describe a text
 	}
 	x.Send("")
-	return true
 }
 
 func addUnlessEmpty(res *message.Response, name, value string) {

@@ -12,10 +12,8 @@ import (
 // nginxCORS is CORS as ingress-nginx does it, for the routes of Ingresses with enable-cors.
 type nginxCORS struct {
 	*cors
-	// values are the HTTP headers of every response to an allowed origin, besides
-	// Access-Control-Allow-Origin, and names the names of all of them.
-	values []corsValue
-	names  *message.Names
+	values []corsValue    // the HTTP headers of every response to an allowed origin, without Access-Control-Allow-Origin
+	names  *message.Names // the names of values, and Access-Control-Allow-Origin
 }
 
 type corsValue struct{ name, value string }
@@ -45,8 +43,8 @@ func newNginxCORS(c *config.CORS) *nginxCORS {
 // FilterName returns the key of a route.
 func (f *nginxCORS) FilterName() string { return "cors" }
 
-// allows reports whether the origin of the request is allowed. Every request is, if all origins
-// are. nginx ignores the case of letters.
+// allows reports whether the origin of the request is allowed. If all origins are allowed, a request
+// needs no Origin. nginx ignores the case of letters.
 func (f *nginxCORS) allows(origin []byte) bool {
 	return f.every || f.cors.allows(origin) || bytes.ContainsFunc(origin, isUpper) && f.cors.allows(bytes.ToLower(origin))
 }
@@ -59,11 +57,7 @@ func (f *nginxCORS) Answer(x Exchange) bool {
 	if string(req.Bytes(req.Method)) != "OPTIONS" || !f.allows(originOf(req)) {
 		return false
 	}
-	res := x.Begin(204, "cors_preflight")
-	for i := range res.Fields {
-		res.Fields[i].Dropped = true // they describe a text
-	}
-	x.Send("")
+	answerPreflight(x)
 	return true
 }
 

@@ -280,9 +280,9 @@ func (c *Chain) Answer(x Exchange) bool {
 	return false
 }
 
-// Play lets only the filters work that need no more than the head of the request and the address of the
-// client: those that change the URL, redirect, answer preflights, or refuse the client. If the client is
-// unknown, none refuses it. It returns true if one of them has answered the request.
+// Play runs only the filters that need nothing but the head of the request and the client's address:
+// they change the URL, redirect, answer preflights, or refuse the client. No filter refuses an unknown
+// client. Play returns true if a filter has answered the request.
 func (c *Chain) Play(x Exchange) bool {
 	if c == nil {
 		return false

@@ -40,7 +40,7 @@ var slash = []byte{'/'}
 func (w *rewrite) Answer(x Exchange) bool {
 	req := x.Request()
 	if run := x.State().run; run != nil && run.ended {
-		return false // nginx does not get to rewrite-target after break
+		return false // in nginx, break skips rewrite-target
 	}
 	if w.prefix == nil && len(w.path.parts) == 0 || req.Bytes(req.Path)[0] != '/' {
 		return false

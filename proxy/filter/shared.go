@@ -24,13 +24,13 @@ type Shared struct {
 
 	mu          sync.Mutex
 	auth        map[string]*authEntry // the entries in effect
-	planned     []config.Auth         // from which they were made
+	planned     []config.Auth         // the settings of these entries
 	checks      *checks               // of passwords; nil: there was no entry yet
 	tokens      *checks               // of tokens; nil: there was no entry yet
 	decisions   *decisions            // of servers; nil: there was no entry that has them
 	rates       map[string]*rateLimit
 	slots       map[string]*slots       // by the name of the route
-	routes      []*config.Route         // from which they were made
+	routes      []*config.Route         // the routes of these slots
 	objectRates *ratelimit.Table        // of the limits of objects; nil: there were none
 	sources     map[*keySource]struct{} // that run
 	running     sync.WaitGroup          // the goroutines of sources

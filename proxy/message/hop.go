@@ -4,8 +4,8 @@ import "bytes"
 
 var hopByHop = SetOf(Connection, TransferEncoding, TE, Upgrade, KeepAlive, ProxyConnection, ProxyAuthenticate, ProxyAuthorization, HTTP2Settings)
 
-// IsHopByHop reports whether a header is about one connection, so that no message is forwarded with
-// it.
+// IsHopByHop reports whether a header applies only to one connection. weir forwards no message with such
+// a header.
 func (id ID) IsHopByHop() bool { return hopByHop&SetOf(id) != 0 }
 
 // DropHopByHop drops the fields that are for weir only: the fields of RFC 9110, section

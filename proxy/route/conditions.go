@@ -115,7 +115,7 @@ func (c *conditions) holdHeaders(r *Request) bool {
 // holdHeader reports whether the first header of the name fulfils the condition. Headers that
 // weir does not forward, because Connection names them, do not count.
 func (c *condition) holdHeader(req *message.Request) bool {
-	if c.id == message.Upgrade { // it is about one connection, but weir forwards what it asks for
+	if c.id == message.Upgrade { // a hop-by-hop header, but weir forwards requests to upgrade
 		return req.Upgrade.Len() > 0 && c.accepts(req.Bytes(req.Upgrade))
 	}
 	if c.id != message.Other && !req.HasAny(message.SetOf(c.id)) {

@@ -45,8 +45,8 @@ func NewHosts[T any](byName map[string]T) *Hosts[T] {
 	return h
 }
 
-// With returns Hosts with these changes of hosts by name. It takes time for the changes, and not
-// for the other hosts.
+// With returns a copy with these changes by name. Its time depends on the number of changes, not on
+// that of all hosts.
 func (h *Hosts[T]) With(changes ...overlay.Change[T]) *Hosts[T] {
 	var exact, oneLabel, anyDepth []overlay.Change[T]
 	for _, c := range changes {

@@ -61,8 +61,8 @@ func (s *Respelled[T]) Any(r *Request, is func(T) bool) bool {
 	return s.AnyOf(r.Head.Bytes(r.Head.Path), r, is)
 }
 
-// AnyOf is Any for a request with another path. The route of that path as it is written counts, too,
-// unless its match is for all paths: such a path is nothing special.
+// AnyOf is Any for another path than that of the request, such as the path after a rewrite. The route
+// that matches this path as written counts, too, unless its match is for all paths.
 func (s *Respelled[T]) AnyOf(path []byte, r *Request, is func(T) bool) bool {
 	least := uint32(0)
 	if e := s.written.find(path, r); e != nil {

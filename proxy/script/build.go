@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,35 +62,24 @@ func (b *builder) read(text string, host bool, conf *Conf) error {
 	return nil
 }
 
-// inherit adds the changes of the host's level. nginx inherits add_header only if the location has
-// none.
+// inherit adds the changes of the outer level to those of the inner level. nginx inherits add_header
+// only if the inner level has none.
 func (b *builder) inherit(outer *Conf) {
 	own := &b.program.Confs[0]
-	adds := slices.ContainsFunc(own.Response, func(e Edit) bool { return e.Kind == Add || e.Kind == AddAlways })
-	var all []Edit
-	for _, e := range outer.Response {
-		if !adds || e.Kind != Add && e.Kind != AddAlways {
-			all = append(all, e)
-		}
-	}
-	own.Response = append(all, own.Response...)
-	if own.Type == "" {
-		own.Type = outer.Type
-	}
+	own.inherit(outer)
 	for i := range b.program.Confs[1:] { // blocks of if inherit from the location
-		c := &b.program.Confs[i+1]
-		adds := slices.ContainsFunc(c.Response, func(e Edit) bool { return e.Kind == Add || e.Kind == AddAlways })
-		var all []Edit
-		for _, e := range own.Response {
-			if !adds || e.Kind != Add && e.Kind != AddAlways {
-				all = append(all, e)
-			}
-		}
-		c.Response = append(all, c.Response...)
-		if c.Type == "" {
-			c.Type = own.Type
-		}
+		b.program.Confs[i+1].inherit(own)
 	}
+}
+
+func (c *Conf) inherit(outer *Conf) {
+	adds := func(e Edit) bool { return e.Kind == Add || e.Kind == AddAlways }
+	inherited := slices.Clone(outer.Response)
+	if slices.ContainsFunc(c.Response, adds) {
+		inherited = slices.DeleteFunc(inherited, adds)
+	}
+	c.Response = append(inherited, c.Response...)
+	c.Type = cmp.Or(c.Type, outer.Type)
 }
 
 // steps reads directives. Those that change HTTP headers go into conf.
@@ -134,7 +124,7 @@ func (b *builder) directive(d directive, conf *Conf, inIf bool) (*Step, error) {
 	return nil, b.edit(d, conf)
 }
 
-// edit reads a directive that is no step: it changes HTTP headers, or restricts clients, or has no effect.
+// edit reads a directive that is no step: it changes HTTP headers, restricts clients, or has no effect.
 func (b *builder) edit(d directive, conf *Conf) error {
 	words := d.words[1:]
 	switch name := d.words[0]; {
@@ -209,8 +199,7 @@ func (b *builder) value(d directive, text string) (Text, error) {
 	return b.text(strings.TrimSpace(text))
 }
 
-// set reads set. The variables of nginx itself, and those by which ingress-nginx works, stay as they
-// are.
+// set reads the directive set. A snippet cannot set the variables of nginx and of ingress-nginx.
 func (b *builder) set(d directive) (*Step, error) {
 	if len(d.words) != 3 || !strings.HasPrefix(d.words[1], "$") {
 		return nil, errUnknown(d)
@@ -305,7 +294,7 @@ func Compile(text string, anyCase bool) (e *Expression, err error) {
 	return e, err
 }
 
-// returns reads return.
+// returns reads the directive return.
 func (b *builder) returns(d directive) (s *Step, err error) {
 	s = &Step{Kind: Return}
 	words := d.words[1:]
@@ -317,7 +306,7 @@ func (b *builder) returns(d directive) (s *Step, err error) {
 		}
 	case 2:
 		if s.Status, err = strconv.Atoi(words[0]); err == nil {
-			if s.Text, err = b.text(words[1]); s.redirects() && err == nil {
+			if s.Text, err = b.text(words[1]); s.Redirects() && err == nil {
 				s.Text, err = b.value(d, words[1])
 			}
 		}
@@ -327,22 +316,19 @@ func (b *builder) returns(d directive) (s *Step, err error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case s.Status < 200 || s.Status > 599 || s.Status == 444 || s.Status == 499, s.redirects() && len(s.Text) == 0:
+	case s.Status < 200 || s.Status > 599 || s.Status == 444 || s.Status == 499, s.Redirects() && len(s.Text) == 0:
 		return nil, fmt.Errorf("return with the status %d", s.Status)
 	}
 	return s, nil
 }
 
-// redirects reports whether a return has a URL, and no body.
-func (s *Step) redirects() bool {
+// Redirects reports whether the step redirects the request. Then the Text of a Return is a URL.
+func (s *Step) Redirects() bool {
 	return s.Status >= 301 && s.Status <= 303 || s.Status == 307 || s.Status == 308
 }
 
-// Redirects reports whether the step redirects the request.
-func (s *Step) Redirects() bool { return s.redirects() }
-
-// rewrite reads rewrite. A path that is rewritten for the endpoint ends the steps (break); otherwise
-// nginx would look for another location.
+// rewrite reads the directive rewrite. A rewrite to a path needs the flag break; without it nginx would
+// look for another location.
 func (b *builder) rewrite(d directive) (s *Step, err error) {
 	if len(d.words) < 3 || len(d.words) > 4 {
 		return nil, errUnknown(d)
@@ -444,8 +430,8 @@ func (b *builder) remove(d directive, kind EditKind, conf *Conf) error {
 	return nil
 }
 
-// setRequest reads proxy_set_header. Headers that weir sets itself may only get the value that weir
-// gives them anyway.
+// setRequest reads proxy_set_header. A header that weir sets itself may only get the value that weir
+// sets.
 func (b *builder) setRequest(d directive, conf *Conf) error {
 	if len(d.words) != 3 {
 		return errUnknown(d)
@@ -472,8 +458,8 @@ func (b *builder) setRequest(d directive, conf *Conf) error {
 	return nil
 }
 
-// own are the HTTP headers of requests that weir sets itself, or that apply only to the client's
-// connection, and the values with the same meaning as weir's.
+// own are the HTTP headers of requests that a snippet cannot choose: weir sets them, or they apply only
+// to the client's connection. The values mean the same as the value that weir sends.
 var own = map[string][]string{
 	"connection": {"upgrade", "$connection_upgrade", "$http_connection", "keep-alive", ""},
 	"upgrade":    {"$http_upgrade"},

@@ -1,6 +1,6 @@
-// Package script reads the directives of nginx that snippets of Ingresses have, as far as weir does the
-// same: those that change HTTP headers, that answer requests, and that compare variables. Whatever it
-// does not know is an error, so that no directive that restricts access is lost.
+// Package script parses the snippets of Ingresses. It accepts the directives of nginx that weir
+// supports: they change HTTP headers, answer requests, or compare variables. Any other directive is an
+// error, so that no directive that restricts access is lost.
 //
 // Package filter runs programs. This package knows no requests.
 package script
@@ -18,11 +18,11 @@ type Program struct {
 	// Host and Location are the steps of the rewrite phase, in their order. Those of the host come
 	// first.
 	Host, Location []Step
-	// Confs are changes of HTTP headers. Confs[0] is always there; the others are those of blocks of
-	// if, which replace its Response.
+	// Confs are changes of HTTP headers. Confs[0] always exists. The others belong to blocks of if, and
+	// their Response replaces that of Confs[0].
 	Confs []Conf
-	// Access are the directives allow and deny, in their order. The first one that contains the client's
-	// address decides. With OfHost they belong to the host, and apply only to locations that have no
+	// Access are the directives allow and deny, in their order. The first directive whose network
+	// contains the client's address decides. With OfHost they belong to the host, and apply only to locations that have no
 	// such directives of their own.
 	Access []Entry
 	OfHost bool

@@ -12,7 +12,7 @@ type directive struct {
 	open  bool // it has braces
 }
 
-// Limits of a snippet, whose author may be anybody.
+// Limits of a snippet. Tenants of a cluster write snippets.
 const (
 	mostText       = 64 << 10 // bytes
 	mostDirectives = 500
@@ -42,7 +42,7 @@ func (l *lexer) directives(depth int) (all []directive, err error) {
 	}
 }
 
-// directive reads one directive. end means that there is none.
+// directive reads one directive. end means that the text or the block has no other directive.
 func (l *lexer) directive(depth int) (d directive, end bool, err error) {
 	for {
 		l.skipSpace()
@@ -66,7 +66,7 @@ func (l *lexer) directive(depth int) (d directive, end bool, err error) {
 			if len(d.words) == 0 || depth >= mostDepth {
 				return d, false, fmt.Errorf("a brace in the wrong place")
 			}
-			if d.words[0] != "if" { // what is in the braces may be no nginx configuration
+			if d.words[0] != "if" { // the braces may contain another language, such as Lua
 				return d, false, errUnknown(d)
 			}
 			l.text = l.text[1:]
@@ -143,7 +143,7 @@ func (l *lexer) quoted(q byte) (string, error) {
 	return "", fmt.Errorf("a quotation mark that is not closed")
 }
 
-// escape writes what stands behind a backslash.
+// escape writes the character that follows a backslash.
 func escape(b *strings.Builder, c byte) {
 	switch c {
 	case '"', '\'', '\\':

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -66,7 +67,7 @@ func (b *Buffer) add(spans []byte, count int) {
 	}
 }
 
-// take returns the spans of the next request; none: there are none.
+// take returns the next chunk; it has no spans if the buffer is empty.
 func (b *Buffer) take() (c chunk) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +75,7 @@ func (b *Buffer) take() (c chunk) {
 		return c
 	}
 	c = b.chunks[0]
-	b.chunks = append(b.chunks[:0], b.chunks[1:]...)
+	b.chunks = slices.Delete(b.chunks, 0, 1)
 	b.size -= len(c.b)
 	b.full.Store(false)
 	return c

@@ -43,8 +43,8 @@ type ExporterOptions struct {
 	// Failed is called when requests begin to fail, and Recovered when they succeed again.
 	Failed    func(err error)
 	Recovered func()
-	// Exported counts spans, Refused those that the receiver refused, and Unavailable those that
-	// were dropped because it did not answer in time.
+	// Exported counts the spans that the receiver accepted, Refused the spans that it refused, and
+	// Unavailable the spans that were dropped because it did not answer in time.
 	Exported, Refused, Unavailable prometheus.Counter
 }
 
@@ -68,7 +68,7 @@ func StartExporter(b *Buffer, o ExporterOptions) *Exporter {
 	return e
 }
 
-// Close sends the rest, within two seconds.
+// Close sends the remaining spans, within two seconds.
 func (e *Exporter) Close() {
 	close(e.closing)
 	defer time.AfterFunc(farewell, e.cancel).Stop()
@@ -117,7 +117,7 @@ func (e *Exporter) wait(d time.Duration, until <-chan struct{}) {
 	}
 }
 
-// deliver sends a chunk, several times if it has to.
+// deliver sends a chunk. It repeats the request while the receiver may still accept it.
 func (e *Exporter) deliver(c chunk) {
 	begun, pause := time.Now(), firstPause
 	body := request(e.resource, e.scope, c.b)
@@ -125,7 +125,7 @@ func (e *Exporter) deliver(c chunk) {
 		ctx, cancel := context.WithTimeout(e.ctx, sendTimeout)
 		err := e.Send(ctx, body)
 		cancel()
-		if e.settle(c, err, time.Since(begun) < patience && !e.isClosing()) {
+		if e.count(c, err, time.Since(begun) < patience && !e.isClosing()) {
 			return
 		}
 		var retry *RetryError
@@ -137,8 +137,8 @@ func (e *Exporter) deliver(c chunk) {
 	}
 }
 
-// settle counts the spans of a request, and returns false if it is to be repeated.
-func (e *Exporter) settle(c chunk, err error, again bool) bool {
+// count counts the spans of a request, and returns false if the caller must repeat the request.
+func (e *Exporter) count(c chunk, err error, again bool) bool {
 	var retry *RetryError
 	n := float64(c.spans)
 	switch {
@@ -164,7 +164,7 @@ func (e *Exporter) settle(c chunk, err error, again bool) bool {
 	return true
 }
 
-// finish sends the rest, each part once, within the time for that.
+// finish sends the remaining spans, each chunk once, until e.ctx ends.
 func (e *Exporter) finish() {
 	for c := e.buffer.take(); c.spans > 0; c = e.buffer.take() {
 		err := e.ctx.Err()
@@ -174,6 +174,6 @@ func (e *Exporter) finish() {
 		if err != nil {
 			err = &RetryError{Err: err}
 		}
-		e.settle(c, err, false)
+		e.count(c, err, false)
 	}
 }

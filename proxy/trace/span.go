@@ -117,8 +117,7 @@ func (t *Trace) last() *try { return &t.tries[min(max(t.made, 1), mostTries)-1] 
 func (t *Trace) Answered(status int) { t.last().status = status }
 
 // Tried ends an attempt. connect is how long the last connect took; if it is the same as in Try, the
-// attempt used an open connection. reason is empty if the
-// attempt succeeded.
+// attempt used an open connection. reason is empty if the attempt succeeded.
 func (t *Trace) Tried(connect time.Duration, reason string) {
 	y := t.last()
 	y.ended, y.reason = time.Now(), reason
@@ -127,8 +126,8 @@ func (t *Trace) Tried(connect time.Duration, reason string) {
 	}
 }
 
-// Greeting are the times of a connection before its first request.
-type Greeting struct {
+// Prelude has the times of a connection before its first request.
+type Prelude struct {
 	Accepted          time.Time
 	Header, Handshake time.Duration // of the PROXY header and of the TLS handshake; 0: there was none
 }
@@ -140,15 +139,15 @@ const (
 	client   = 3
 )
 
-// Finish ends the trace. r describes the request. g is nil unless the request is the first one of
+// Finish ends the trace. r describes the request. p is nil unless the request is the first one of
 // its connection. The caller does not use t any more.
-func (t *Trace) Finish(r *accesslog.Record, g *Greeting) {
+func (t *Trace) Finish(r *accesslog.Record, p *Prelude) {
 	spans := 1 + min(t.made, mostTries)
 	if !t.tracer.buffer.isFull(spans) {
 		t.out = t.out[:0]
 		count := t.server(r)
-		if g != nil {
-			count += t.greeting(r, g)
+		if p != nil {
+			count += t.prelude(r, p)
 		}
 		for i := range min(t.made, mostTries) {
 			count += t.attempt(r, i)
@@ -264,21 +263,21 @@ func address(a *attributes, name, port string, of netip.AddrPort) {
 	}
 }
 
-// greeting writes the spans of the PROXY header and of the handshake.
-func (t *Trace) greeting(r *accesslog.Record, g *Greeting) (count int) {
-	headed := g.Accepted.Add(g.Header)
-	if g.Header > 0 {
+// prelude writes the spans of the PROXY header and of the handshake.
+func (t *Trace) prelude(r *accesslog.Record, p *Prelude) (count int) {
+	headed := p.Accepted.Add(p.Header)
+	if p.Header > 0 {
 		id := newSpan()
-		a := t.begin(&id, &t.Span, "PROXY header", internal, g.Accepted, headed)
+		a := t.begin(&id, &t.Span, "PROXY header", internal, p.Accepted, headed)
 		if r.Origin != nil {
 			address(&a, "network.peer.address", "network.peer.port", r.Origin.Peer)
 		}
 		t.end(&a, false)
 		count++
 	}
-	if g.Handshake > 0 {
+	if p.Handshake > 0 {
 		id := newSpan()
-		a := t.begin(&id, &t.Span, "TLS handshake", internal, headed, headed.Add(g.Handshake))
+		a := t.begin(&id, &t.Span, "TLS handshake", internal, headed, headed.Add(p.Handshake))
 		tlsOf(&a, r)
 		t.end(&a, false)
 		count++

@@ -302,7 +302,7 @@ func TestSpans(t *testing.T) {
 	ids := []string{hex.EncodeToString(x.Span[:]), hex.EncodeToString(x.tries[0].span[:]), hex.EncodeToString(x.tries[1].span[:])}
 	r := full()
 	accepted := r.Started.Add(-time.Second)
-	x.Finish(r, &Greeting{Accepted: accepted, Header: 100 * time.Millisecond, Handshake: 200 * time.Millisecond})
+	x.Finish(r, &Prelude{Accepted: accepted, Header: 100 * time.Millisecond, Handshake: 200 * time.Millisecond})
 	resource, scope := Resource{Name: "weir", Version: "v1", Node: "n"}.preamble()
 	c := b.take()
 	all, about := spansOf(t, request(resource, scope, c.b))
