@@ -5,9 +5,88 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproxy/weir/pause"
 )
+
+// ACME sets how weir gets certificates from a certificate authority (RFC 8555).
+type ACME struct {
+	// Hosts are the names for which weir gets a certificate at once; wildcards only with
+	// DNS-01. An entry of the file that lists no hosts has the hosts of all routes for
+	// which weir opens TLS, except hosts that another entry lists. Empty only with
+	// OnDemand.
+	Hosts []string
+	Email string
+	// Directory is the URL of the authority's directory, never empty.
+	Directory string
+	// CAFile and CAPool are the CAs that weir trusts for the directory's own certificate:
+	// the file, and its PEM bytes as loaded. Empty: the CAs of the system.
+	CAFile string
+	CAPool []byte
+	// KeyType is p256, p384, rsa2048 or rsa4096.
+	KeyType         string
+	ExternalAccount *ExternalAccount // nil: none
+	// Challenges are the challenges that weir may use; never empty. DNS is set if and
+	// only if DNS-01 is in the list, and then DNS-01 is the only challenge.
+	Challenges []Challenge
+	DNS        *DNSChallenge
+	OnDemand   *OnDemand // nil: only Hosts
+	// Storage is where weir keeps keys, certificates and accounts, and where replicas
+	// share them: an absolute directory, or a redis:// or rediss:// URL. Never empty.
+	Storage Secret
+}
+
+// Challenge is a way to prove the control of a name.
+type Challenge string
+
+// The challenges of RFC 8555, section 8, and RFC 8737.
+const (
+	ChallengeHTTP01    Challenge = "http-01"
+	ChallengeTLSALPN01 Challenge = "tls-alpn-01"
+	ChallengeDNS01     Challenge = "dns-01"
+)
+
+// ExternalAccount binds the ACME account to an account that the authority knows (RFC
+// 8555, section 7.3.4).
+type ExternalAccount struct {
+	KeyID  string
+	MACKey Secret // base64url, as authorities hand it out
+}
+
+// DNSChallenge sets how weir writes TXT records for DNS-01.
+type DNSChallenge struct {
+	RFC2136 RFC2136
+	// Resolvers are host:port of the name servers that weir asks whether a record exists;
+	// empty: the system's.
+	Resolvers []string
+	// PropagationDelay is how long weir waits before the first look, 0 or more.
+	// PropagationTimeout is how long weir looks for the record; negative: weir does not
+	// look.
+	PropagationDelay, PropagationTimeout time.Duration
+}
+
+// RFC2136 is a name server that accepts dynamic updates, signed by a TSIG key (RFC 8945).
+type RFC2136 struct {
+	Server       string // host:port
+	KeyName      string
+	KeyAlgorithm string // for example hmac-sha256
+	Key          Secret // base64
+}
+
+// OnDemand: weir gets a certificate when a client first asks for its name. At least one
+// of Ask and Hosts is set.
+type OnDemand struct {
+	// Ask is the URL that weir requests with ?domain=NAME; status 200 allows the name.
+	Ask string
+	// Hosts are patterns. If there are any, a name must match one of them.
+	Hosts []string
+	// Timeout limits how long a handshake waits. weir continues to get the certificate in
+	// the background.
+	Timeout time.Duration
+	// Concurrent limits how many certificates weir gets at the same time, at least 1.
+	Concurrent int
+}
 
 // checkHosts reports names for which two entries make or get certificates. Two ACME
 // entries may have the same name if they get keys of different kinds. Any name may also

@@ -53,8 +53,8 @@ type Backend struct {
 	TLS      BackendTLS
 	Timeouts BackendTimeouts
 	Retries  Retries
-	// Group is equal for backends with the same endpoints, which differ in how weir uses them; empty:
-	// there is no other. Only backends of Kubernetes objects have it.
+	// Group is equal for backends that share endpoints and differ in other settings; empty: the backend
+	// shares its endpoints with no other backend. Only backends of Kubernetes objects have it.
 	Group string
 	// HashSubset is the number of endpoints among which Balance Hash chooses for each key; 0: one.
 	// Only backends of Kubernetes objects have it.
@@ -143,12 +143,11 @@ type BackendTLS struct {
 	CAFile     string // empty: the CAs of the system
 	CertFile   string
 	KeyFile    string
-	// CAPEM, CertPEM and KeyPEM stand for the content of files. Only objects of a cluster have
-	// them.
+	// CAPEM, CertPEM and KeyPEM take the place of the files. Only objects of a cluster have them.
 	CAPEM, CertPEM []byte
 	KeyPEM         Secret
-	// Names and URIs are alternative names of which the certificate has to have one, in place of
-	// ServerName, which is then only sent. Only objects of a cluster have them.
+	// Names and URIs are subject alternative names. If there are any, the certificate must have at
+	// least one of them, and weir uses ServerName only as SNI. Only objects of a cluster have them.
 	Names, URIs []string
 	// ALPN lists the protocols that weir offers endpoints of a tcp backend, the preferred
 	// protocol first. Empty: none.

@@ -30,7 +30,8 @@ type CORS struct {
 	// has the headers in Expose, too. Only objects of a cluster have it.
 	Echo bool
 	// AsNginx means what ingress-nginx does: weir answers every OPTIONS of an allowed origin, and
-	// all responses have all headers, which replace those of the endpoint only by their own names.
+	// sets its CORS headers in all responses to such an origin. CORS headers of the endpoint with
+	// other names stay.
 	// Origins may have null, and "*" also with Credentials. Only objects of a cluster set it.
 	AsNginx bool
 }

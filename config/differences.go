@@ -8,9 +8,9 @@ import "strings"
 type Differences struct {
 	// Kept are the elements that both lists have.
 	Kept []Run
-	// Gone are the indexes of the elements of the first list that the second one does not have,
-	// and Added those of the second list. If the lists are not in the order of the names, an
-	// element of both may be in Gone and in Added.
+	// Gone has the indexes of the elements that only the first list has. Added has the indexes of
+	// the elements that only the second list has. If the lists are not in the order of the names,
+	// an element of both lists may be in Gone and in Added.
 	Gone, Added []int
 }
 

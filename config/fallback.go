@@ -7,8 +7,8 @@ type Fallback struct {
 	Report  ErrorReport
 }
 
-// ErrorReport is what a default backend learns of the route of a request, in the HTTP headers of
-// ingress-nginx.
+// ErrorReport is information about the route of a request. weir sends it to a default backend in the
+// HTTP headers of ingress-nginx.
 type ErrorReport struct {
 	Namespace, Ingress string // X-Namespace, X-Ingress-Name
 	Source, Port       string // of the Service: X-Service-Name, X-Service-Port

@@ -17,7 +17,7 @@ type Gateways struct {
 
 // GatewayAddresses is where Gateways get their addresses from. Exactly one field is set.
 type GatewayAddresses struct {
-	// Pool are networks of which each Gateway gets an address. weir binds it itself.
+	// Pool has networks. Each Gateway gets an address from them, and weir listens on the address.
 	Pool []netip.Prefix
 }
 
@@ -46,7 +46,7 @@ var gatewayController = kind[string]{what: "the name of a controller", parse: pa
 // mostPool limits the addresses of a network: a pool is given to machines by hand.
 const mostPool = 16
 
-// poolNetwork is a network of which weir gives addresses to Gateways.
+// poolNetwork is a network from which Gateways get addresses.
 var poolNetwork = kind[netip.Prefix]{what: "a network", format: prefix.format, pattern: prefix.pattern,
 	parse: func(s string) (netip.Prefix, error) {
 		p, err := prefix.parse(s)

@@ -12,8 +12,9 @@ func (r *Route) Guarded() bool {
 }
 
 // DropGuards removes the guards of a route that answers all requests before its guards would decide.
+// The script stays, because it runs first.
 func (r *Route) DropGuards() {
-	r.MaxBody, r.Clients, r.Auth, r.Satisfy, r.RateLimit, r.InFlight = 0, nil, "", "", "", nil
+	r.MaxBody, r.Clients, r.Auth, r.Satisfy, r.RateLimit, r.InFlight, r.Limits = 0, nil, "", "", "", nil, nil
 }
 
 // LessGuarded reports whether r forwards requests that a guard of another route refuses. The
@@ -29,8 +30,8 @@ func (r *Route) LessGuarded(than *Route) bool {
 		than.Script.mayRefuse() && !equal(r.Script, than.Script)
 }
 
-// admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Another
-// auth is no equivalent: its users are others.
+// admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Two
+// different entries of auth have different users.
 func (r *Route) admitsMore(than *Route) bool {
 	covers, same := r.Clients.covers(than.Clients), r.Auth == than.Auth
 	switch {
@@ -55,9 +56,9 @@ func (v *draft) checkGuards(r *Route) {
 	}
 }
 
-// warnMethods warns of clients and auth that protect only some methods of a path, if a route without
-// conditions takes all others to the same backend. It does not warn if that route lists its methods as
-// well: then somebody has thought of them.
+// warnMethods warns if clients or auth of a route protect only some methods of a path, and a route
+// without conditions sends requests with all other methods to the same backend. If the second route
+// lists its methods too, the author has chosen them on purpose, so there is no warning.
 func (v *draft) warnMethods() {
 	var byPath map[pathOn]*Route
 	for _, r := range v.routes {
@@ -86,8 +87,9 @@ func (r *Route) accessGuards() (keys []string) {
 	return keys
 }
 
-// routeOfOtherMethods returns the route without conditions that gets requests for a path of r with other
-// methods, if it leads to the same backend and admits more. nil: there is none.
+// routeOfOtherMethods returns a route without conditions that gets the requests with other methods for a
+// path of r, sends them to the same backend, and admits clients that r refuses. nil: there is no such
+// route.
 func (v *draft) routeOfOtherMethods(byPath map[pathOn]*Route, r *Route) *Route {
 	paths := r.Paths
 	if len(paths) == 0 {

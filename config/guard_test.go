@@ -65,3 +65,11 @@ func TestLessGuarded(t *testing.T) {
 		t.Error("max_body is a guard")
 	}
 }
+
+func TestDropGuards(t *testing.T) {
+	r := Route{Redirect: &Redirect{}, MaxBody: 1, Clients: clientsOf("192.0.2.0/24", ""), Auth: "staff", Satisfy: SatisfyAny, RateLimit: "a",
+		InFlight: &InFlight{Most: 1}, Limits: &ObjectLimits{InFlight: 1}}
+	if r.DropGuards(); r.Guarded() || r.Satisfy != "" {
+		t.Errorf("guards are left: %+v", r)
+	}
+}

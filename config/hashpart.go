@@ -1,7 +1,7 @@
 package config
 
 // HashPart is a part of the key by which a backend with balance: hash chooses an endpoint for a
-// request, in place of the client address. One of the fields is not empty. Only routes made from
+// request, in place of the client address. Exactly one field is not empty. Only routes made from
 // Kubernetes objects have such keys.
 type HashPart struct {
 	Text     string

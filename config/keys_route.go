@@ -104,8 +104,8 @@ func parseRoutePath(s string) (Path, error) {
 	return Path{Expression: true, Value: text}, nil
 }
 
-// mayMatchPath returns false for an expression whose matches all begin with something other than a
-// slash, such as \.php$. Users of nginx write such expressions, which nginx compares anywhere in a path.
+// mayMatchPath reports whether a match of an expression may begin with a slash. No match of \.php$ does;
+// users of nginx write such expressions, because nginx searches the whole path for a match.
 func mayMatchPath(expr string) bool {
 	all, err := expression.Beginnings(expr)
 	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })

@@ -10,6 +10,33 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
+// Match is the conditions of a route besides its hosts and paths. A request must fulfil all
+// of them. An empty field is no condition.
+type Match struct {
+	Methods []string // the method of the request is one of them
+	// Headers, Query and Cookies are in the order of their names. Of several HTTP headers,
+	// query parameters or cookies of the name, the first one counts.
+	Headers, Query, Cookies []Condition
+	Clients                 []netip.Prefix // the client address is in one of them
+}
+
+// Condition is a condition for an HTTP header, a query parameter or a cookie.
+type Condition struct {
+	Name  string // of an HTTP header: as in the file
+	Kind  ConditionKind
+	Value string // empty with ConditionPresent
+}
+
+// ConditionKind is how the value of a condition is compared.
+type ConditionKind uint8
+
+// The kinds of conditions.
+const (
+	ConditionEqual   ConditionKind = iota // the whole value is equal; case matters
+	ConditionLike                         // a regular expression (RE2) matches the whole value
+	ConditionPresent                      // there is a value; it may be empty
+)
+
 // matchKey is a mapping of conditions.
 func (r *Route) matchKey() value {
 	return optional(&r.Match, func() *Match { return &Match{} }, func(m *Match) section {

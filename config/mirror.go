@@ -7,8 +7,8 @@ type Mirror struct {
 	// Of is the number of requests of which Percent are copied; 0: 100. Only objects of a cluster
 	// have it.
 	Of int
-	// The other fields only objects of a cluster have. Path is the path of copies, and the query;
-	// empty: those of the request. With KeepQuery the query of the request follows it.
+	// Path is the path and query of copies; empty: the path and query of the request. With KeepQuery,
+	// the query of the request follows Path. Only objects of a cluster have Path and the fields below.
 	Path      Template
 	KeepQuery bool
 	Host      string // the Host header; empty: the client's, or that of the backend

@@ -8,7 +8,7 @@ import (
 // ObjectLimits are the limits of ingress-nginx for the requests of a client. All routes of an
 // Ingress share them. Only objects of a cluster have them.
 type ObjectLimits struct {
-	Name       string // what shares the limits
+	Name       string // of the object whose routes share the limits
 	Rates      []ObjectRate
 	RateStatus int
 	InFlight   int // 0: no limit

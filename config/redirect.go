@@ -9,6 +9,38 @@ import (
 	"time"
 )
 
+// Redirect answers a request with a redirect: to the same URL over https, or, if it Moves, to
+// another URL.
+type Redirect struct {
+	To     Template // the whole new URL; empty: the fields below
+	Scheme string   // http or https; empty: https if the redirect does not Move, otherwise the scheme of the request
+	Host   string   // without port; empty: the request's
+	Prefix string   // as Rewrite.Prefix; empty: the path stays
+	Path   Template // as Rewrite.Path; empty: the path stays
+	// Port is the port of the new URL. weir omits the default port of the scheme. 0: the
+	// request's, or the default port of Scheme.
+	Port   int
+	Status int // 301, 302, 303, 307 or 308; 303 only from Kubernetes objects
+	// Always means that Scheme, Host, Prefix, Path and Port describe the new URL even if only
+	// Scheme or Port is set. Only redirects of the Gateway API have it.
+	Always bool
+	// DropQuery means that the new URL does not get the query of the request. Only redirects of
+	// Kubernetes objects have it.
+	DropQuery bool
+}
+
+// Moves reports whether the redirect leads to another URL than that of the request over https.
+func (d *Redirect) Moves() bool {
+	return d.To != "" || d.Host != "" || d.Prefix != "" || d.Path != "" || d.Always
+}
+
+// HSTS is the content of Strict-Transport-Security in responses over TLS (RFC 6797).
+type HSTS struct {
+	MaxAge            time.Duration // 0 ends an earlier promise
+	IncludeSubdomains bool
+	Preload           bool
+}
+
 const year = 365 * day
 
 // redirectKey is "https", or a mapping.

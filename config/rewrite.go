@@ -214,7 +214,8 @@ type pathOn struct {
 	path string
 }
 
-// routesByPath returns the routes without conditions by each of their paths; by "/", if they have none.
+// routesByPath returns the routes without conditions by each of their paths. A route without paths is
+// under "/".
 func (v *draft) routesByPath() map[pathOn]*Route {
 	all := make(map[pathOn]*Route)
 	for _, r := range v.routes {

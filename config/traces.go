@@ -13,8 +13,8 @@ import (
 // Traces are traces of requests, by the conventions of OpenTelemetry.
 type Traces struct {
 	OTLP *OTLP
-	// Sample is the share of requests that are traced, from 0 to 1. Senders in trust_forwarded
-	// decide about theirs themselves.
+	// Sample is the share of requests that weir traces, from 0 to 1. Senders in trust_forwarded
+	// decide for their own requests.
 	Sample float64
 	// Service is the name of weir in traces (service.name).
 	Service string
@@ -41,7 +41,7 @@ func NewTraces() *Traces { return &Traces{Sample: 0.01, Service: "weir"} }
 func (t *Traces) section() section {
 	return section{object: t, keys: []key{
 		{"otlp", optional(&t.OTLP, func() *OTLP { return &OTLP{} }, (*OTLP).section).required(`"otlp: {url: 'http://collector.example.org:4318'}"`), "The receiver of the spans, such as an OpenTelemetry Collector."},
-		{"sample", share(&t.Sample), "The share of requests that weir traces. Senders in trust_forwarded decide about theirs themselves, by the sampled flag of traceparent."},
+		{"sample", share(&t.Sample), "The share of requests that weir traces. Senders in trust_forwarded decide for their own requests, by the sampled flag of traceparent."},
 		{"service", text(&t.Service), "The name of weir in traces (service.name)."},
 	}}
 }
@@ -75,7 +75,8 @@ var otlpURL = kind[string]{what: "a URL such as http://collector.example.org:431
 		return s, nil
 	}}
 
-// otlpURLValue does not show a URL with a password.
+// otlpURLValue is the value of a key with the URL of a receiver. Its error does not show a URL with a
+// password.
 func otlpURLValue(dst *string) value {
 	x := otlpURL.at(dst)
 	read := x.read
@@ -91,7 +92,7 @@ func otlpURLValue(dst *string) value {
 }
 
 // otlpHeader is the name of an HTTP header that a configuration may set.
-var otlpHeader = kind[string]{what: "the name of an HTTP header", format: same[string], pattern: "[!#-'*+.0-9A-Z^-z|~-]+",
+var otlpHeader = kind[string]{what: "the name of an HTTP header", format: same[string], pattern: token,
 	parse: func(s string) (string, error) {
 		if !message.ValidToken([]byte(s)) {
 			return "", errors.New("is not the name of an HTTP header; write one such as Authorization")

@@ -72,7 +72,7 @@ func (v *conversion) serviceBackend(c *claim.Claim) string {
 	}
 	v.letSpeak(&b, c)
 	v.secureAs(&b, c.Owner)
-	v.ofService(&b, v.service(b.Source))
+	v.ofService(&b)
 	v.choose(&b, v.asks(c))
 	if v.keep(b); err == nil {
 		v.use(c.Owner, b.Name, c.Implicit)

@@ -141,8 +141,9 @@ func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.O
 	return i, err
 }
 
-// watched returns l so that it also reports watches that cannot begin: client-go repeats them silently if
-// the API server does not answer. And it reports when the API server answers.
+// watched changes l, and returns it. l then reports to trouble the watches that cannot begin, which
+// client-go repeats silently if the API server does not answer, and reports to s each answer of the API
+// server.
 func (s *Source) watched(kind Kind, l *cache.ListWatch, trouble func(error)) *cache.ListWatch {
 	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
 	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -213,8 +214,8 @@ func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
 	}
 }
 
-// seen records that an object was added, replaced or removed. After an alike one nothing has to be
-// done, but the old one must not be kept.
+// seen records that an object was added, replaced or removed. alike means that the new object needs no
+// conversion; but weir must not keep the old object in memory.
 func (s *Source) seen(kind Kind, old, now any, alike bool) {
 	s.note(func(d *dirt) {
 		if due := s.arrive(kind, old, now, alike); due {
@@ -251,14 +252,14 @@ func (s *Source) alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
-		if ok && s.opts.File != nil && s.opts.File.Kubernetes.IngressNginx != nil && !sameOfNginx(a, b) {
+		if ok && s.opts.File != nil && s.opts.File.Kubernetes.IngressNginx != nil && !sameOf(annotation.Nginx, a.Annotations, b.Annotations) {
 			return false // what the ConfigMap sets depends on the annotations that there are
 		}
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && sameTraefik(a.Annotations, b.Annotations) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
-		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && sameTraefik(a.Annotations, b.Annotations) &&
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) &&
 			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.ConfigMap:
 		b, ok := now.(*corev1.ConfigMap)
@@ -292,14 +293,24 @@ func sameAnnotations(a, b map[string]string, read ...string) bool {
 	})
 }
 
-// sameOfNginx reports whether two Ingresses have the same annotations of ingress-nginx.
-func sameOfNginx(a, b *networkingv1.Ingress) bool {
-	only := func(all map[string]string) map[string]string {
-		kept := maps.Clone(all)
-		maps.DeleteFunc(kept, func(name, _ string) bool { return !strings.HasPrefix(name, annotation.Nginx) })
-		return kept
+// sameOf reports whether two objects have the same annotations with a prefix.
+func sameOf(prefix string, a, b map[string]string) bool {
+	more := 0 // annotations of a, minus those of b
+	for name, value := range a {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if other, ok := b[name]; !ok || other != value {
+			return false
+		}
+		more++
 	}
-	return maps.Equal(only(a.Annotations), only(b.Annotations))
+	for name := range b {
+		if strings.HasPrefix(name, prefix) {
+			more--
+		}
+	}
+	return more == 0
 }
 
 // all are the objects of a kind.

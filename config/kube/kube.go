@@ -11,8 +11,8 @@
 //
 // Each file of this package is about one kind of object. Ingresses become claims
 // (ingress.go), about which the package claim decides. Granted claims become Routes
-// (route.go). Each family of annotations has a file in the package annotation. The Gateway API will
-// have files of its own, which make claims as well.
+// (route.go). Each family of annotations has a file in the package annotation. The package
+// gateway decides about objects of the Gateway API, and the files gateway*.go make Routes of them.
 package kube
 
 import (
@@ -46,7 +46,7 @@ type Objects struct {
 	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
 
 	inOrder bool        // all lists are in the order of names
-	silent  map[any]any // objects that replaced others since the last conversion, and are alike for weir: the new object, and the old one
+	silent  map[any]any // by a new object: the old object that it replaced since the last conversion, without a difference for weir
 }
 
 // Routing is the configuration that the objects of a cluster ask for, without
@@ -131,9 +131,9 @@ type conversion struct {
 	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
-	through    map[string]*claim.Claim              // those that get the TLS connections of their host
+	through    map[string]*claim.Claim              // by host: the claim that gets its TLS connections
 	twins      map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
-	rests      map[*networkingv1.Ingress][]string   // hosts of which all paths are redirected that no Ingress has
+	rests      map[*networkingv1.Ingress][]string   // hosts that are redirected, except for paths of Ingresses
 	moves      map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
 	decision   *claim.Decision                      // about all claims
@@ -231,8 +231,8 @@ func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *co
 	return &c
 }
 
-// with returns the backend with endpoints; was is the one before it, or nil. If was is equal, with
-// returns was. Without endpoints it is b's own Backend.
+// with returns the backend with endpoints. was is the previous result, or nil; with returns was if it
+// is equal. Without endpoints, with returns b's own Backend.
 func (b *Backend) with(endpoints []config.Endpoint, was *config.Backend) *config.Backend {
 	c := b.Backend // it does not leave the stack
 	if len(endpoints) > 0 {

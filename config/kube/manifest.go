@@ -178,7 +178,7 @@ func (m *Manifests) add(object []byte) error {
 // isRouting reports whether the API version is for routes.
 func isRouting(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
-	return group == "traefik.io" || group == "traefik.containo.us" || group == "gateway.networking.k8s.io"
+	return group == "traefik.io" || group == "traefik.containo.us" || group == gatewayv1.GroupName
 }
 
 func withKind(item json.RawMessage, apiVersion, kind string) json.RawMessage {

@@ -65,8 +65,8 @@ func gatewaySelections(k *config.Kubernetes, everywhere []Selection, all map[Kin
 }
 
 const (
-	// lookForKinds is how often weir asks which optional kinds the cluster serves. Nobody
-	// reports a new kind.
+	// lookForKinds is how often weir asks which optional kinds the cluster serves. The API server
+	// does not report new kinds.
 	lookForKinds = 5 * time.Second
 	// lookAgainFor is the time until weir asks again after an error.
 	lookAgainFor = time.Second
@@ -147,8 +147,8 @@ func sleep(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// look asks which kinds the cluster serves. It starts the informers of kinds that came, and ends
-// those of kinds that went. It returns false if the API server did not answer.
+// look asks which kinds the cluster serves. It starts the informers of new kinds, and ends the informers
+// of kinds that are gone. It returns false if the API server did not answer.
 func (o *optional) look(ctx context.Context) bool {
 	versions, err := o.source.opts.Served(ctx)
 	if err != nil {
@@ -291,23 +291,15 @@ func allOptional[T any](s *Source, kind Kind) (found []T) {
 	return found
 }
 
-// sameGatewayObject reports whether two states of an object of the Gateway API, or of a ConfigMap,
-// are equal for weir. The generation changes with the spec. An own status does not matter, except
-// for the addresses of a Gateway, which weir keeps there.
+// sameGatewayObject reports whether two states of an object of the Gateway API are equal for weir. The
+// generation changes with the spec. weir compares no status, except the addresses of a Gateway, which
+// weir keeps in its status.
 func sameGatewayObject(old, now any) bool {
-	if a, ok := old.(*corev1.ConfigMap); ok {
-		b, ok := now.(*corev1.ConfigMap)
-		return ok && maps.Equal(a.Data, b.Data)
-	}
 	if a, ok := old.(*gatewayv1.Gateway); ok {
 		b, ok := now.(*gatewayv1.Gateway)
 		if !ok || !slices.EqualFunc(a.Status.Addresses, b.Status.Addresses, func(a, b gatewayv1.GatewayStatusAddress) bool { return a.Value == b.Value }) {
 			return false
 		}
-	}
-	if a, ok := old.(*corev1.Namespace); ok {
-		b, ok := now.(*corev1.Namespace)
-		return ok && maps.Equal(a.Labels, b.Labels)
 	}
 	a, okA := old.(generated)
 	b, okB := now.(generated)

@@ -46,8 +46,8 @@ func (v *conversion) readProxySSL(owner *claim.Owner, p annotation.ProxySSL) (*p
 	return &proxySSL{fmt.Sprintf("/tls/%s/%08x", p.Secret, hash.Sum32()), t}, nil
 }
 
-// checkProxySSL returns why the content of a Secret is not usable, or nil. The error follows its name. It
-// removes what is not there.
+// checkProxySSL returns why the content of a Secret is not usable, or nil. The error follows the name of
+// the Secret. A certificate without a key counts as missing, and so does a key without a certificate.
 func checkProxySSL(t *config.BackendTLS) error {
 	if len(t.CertPEM) == 0 || len(t.KeyPEM) == 0 {
 		t.CertPEM, t.KeyPEM = nil, ""

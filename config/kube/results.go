@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
-// results are the results of all groups, and the Routing that was made of them. After a change,
-// only the places of the lists are made again that belong to a changed part.
+// results are the results of all groups, and the Routing that was made of them. A change of a part
+// changes only the places of the lists that belong to this part.
 type results struct {
 	routing *Routing // nil: none yet
 	shared  *part    // what no group has; nil: none yet
@@ -105,7 +105,7 @@ func removeUser(of map[config.ObjectName][]*part, name config.ObjectName, p *par
 	}
 }
 
-// share takes the part that belongs to no group, if it differs from the last one.
+// share takes the part that belongs to no group, if it differs from the last such part.
 func (u *updating) share(p *part) {
 	r := &u.results
 	if old := r.shared; old != nil {
@@ -336,7 +336,8 @@ func keep[T any](now *[]T, before []T) {
 	}
 }
 
-// joinEvents joins the events of all parts, unless they are those of the last Routing.
+// joinEvents joins the events of all parts. If they have not changed, it takes the events of the last
+// Routing again.
 func (u *updating) joinEvents(out *Routing) {
 	r := &u.results
 	if r.routing == nil || u.reclassed || u.touched(func(p *part) bool { return len(p.events) > 0 }) {
@@ -376,7 +377,7 @@ func (u *updating) joinAuth(out *Routing) {
 	out.allAuth, out.authOf = joined(u.file.Auth, out.Auth), u.file
 }
 
-// touched reports whether some part was dropped or added for which is returns true.
+// touched reports whether is returns true for a dropped or an added part.
 func (u *updating) touched(is func(*part) bool) bool {
 	for p := range u.dropped {
 		if is(p) {
@@ -425,7 +426,7 @@ type servedSecret struct {
 	hosts  []string
 }
 
-// namedSecret is an element of part.served. Most parts have one, for which a map is too big.
+// namedSecret is an element of part.served. Most parts have one Secret, for which a map is too big.
 type namedSecret struct {
 	name config.ObjectName
 	servedSecret

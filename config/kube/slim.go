@@ -185,8 +185,8 @@ func sharedPointer[T comparable](p *T) *T {
 	return known.(*T)
 }
 
-// repeated is a list that one object after the other has, such as the published addresses. They
-// share it, and nobody writes to it.
+// repeated shares one list among consecutive objects with equal lists, such as the published addresses.
+// Nobody writes to the list.
 type repeated[T any] struct{ last atomic.Pointer[[]T] }
 
 var (
@@ -197,7 +197,7 @@ var (
 	sharedServicePorts repeated[corev1.ServicePort]
 )
 
-// share returns the list of the object before this one if it is equal, and otherwise list.
+// share returns the list of the previous object if the lists are equal, and otherwise list.
 func (r *repeated[T]) share(list []T) []T {
 	if len(list) == 0 {
 		return nil

@@ -1,11 +1,9 @@
 package kube
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -39,7 +37,7 @@ func hasTraefik(annotations map[string]string) bool {
 	return false
 }
 
-// hostOf is the Host for a Service that does not get that of the client.
+// hostOf is the Host header for a Service with passhostheader: false.
 func (v *conversion) hostOf(name config.ObjectName) string {
 	if s := v.service(name); s != nil && isExternal(s) {
 		return s.Spec.ExternalName
@@ -47,20 +45,8 @@ func (v *conversion) hostOf(name config.ObjectName) string {
 	return name.Name + "." + name.Namespace + ".svc"
 }
 
-// sameTraefik reports whether two objects have the same annotations of Traefik.
-func sameTraefik(a, b map[string]string) bool {
-	if !hasTraefik(a) && !hasTraefik(b) {
-		return true
-	}
-	only := func(all map[string]string) map[string]string {
-		kept := maps.Clone(all)
-		maps.DeleteFunc(kept, func(name, _ string) bool { return !strings.HasPrefix(name, annotation.Traefik) })
-		return kept
-	}
-	return maps.Equal(only(a), only(b))
-}
-
-// asks are the settings of a claim: those of its object, and without sticky sessions there, those of its Service.
+// asks returns the settings of a claim: the settings of its object, and the sticky sessions of its Service if the object
+// has none.
 func (v *conversion) asks(c *claim.Claim) annotation.Settings {
 	s := v.asked[c.Owner]
 	if !s.Affinity.Cookie && c.Backend.Supported {
@@ -102,27 +88,33 @@ func (v *conversion) prioritise(owners []*claim.Owner) {
 		}
 	}
 	shadowed := map[*claim.Claim]bool{}
-	for _, all := range at {
-		var first []*claim.Claim // with a priority of their own
-		for _, c := range all {
-			if v.priorities[c.Owner] > 0 && len(first) < maxPriorities {
-				first = append(first, c)
-			}
+	shadow := func(above, c *claim.Claim) {
+		if !shadowed[c] && v.shadows(above, c) {
+			shadowed[c] = true
+			v.on(c.Owner, event.ReasonTaken, "%s gets no requests: the %s %s has the path %q for the host and a higher priority (router.priority); change one of the priorities, or remove the path.", c.Sentence(), above.Owner.Kind.Name, above.Owner.Name, above.Path)
 		}
-		for _, one := range first {
+	}
+	for _, all := range at {
+		for _, one := range v.withPriority(all) {
 			for _, other := range all {
-				for _, pair := range [][2]*claim.Claim{{one, other}, {other, one}} {
-					if above, c := pair[0], pair[1]; !shadowed[c] && v.shadows(above, c) {
-						shadowed[c] = true
-						v.on(c.Owner, event.ReasonTaken, "%s gets no requests: the %s %s has the path %q for the host and a higher priority (router.priority); change one of the priorities, or remove the path.", c.Sentence(), above.Owner.Kind.Name, above.Owner.Name, above.Path)
-					}
-				}
+				shadow(one, other)
+				shadow(other, one)
 			}
 		}
 	}
 	for _, o := range owners {
 		o.Claims = slices.DeleteFunc(o.Claims, func(c *claim.Claim) bool { return shadowed[c] })
 	}
+}
+
+// withPriority returns the first claims, at most maxPriorities, whose Ingress has the annotation.
+func (v *conversion) withPriority(all []*claim.Claim) (some []*claim.Claim) {
+	for _, c := range all {
+		if v.priorities[c.Owner] > 0 && len(some) < maxPriorities {
+			some = append(some, c)
+		}
+	}
+	return some
 }
 
 // shadows reports whether above takes the requests of c by its priority. A path that is closed stays so.
@@ -156,12 +148,9 @@ func takesAll(a, b config.Path) bool {
 	return a.Value == "/" || a.Value == b.Value || strings.HasPrefix(b.Value, a.Value+"/")
 }
 
-// ofService applies what the annotations of Traefik on a Service set for its backend.
-func (v *conversion) ofService(b *Backend, s *corev1.Service) {
-	if s == nil || !hasTraefik(s.Annotations) {
-		return
-	}
-	if annotation.TraefikOf(s).OwnHost {
+// ofService applies the annotations of Traefik on a Service to its backend.
+func (v *conversion) ofService(b *Backend) {
+	if v.traefikOf(b.Source).OwnHost {
 		b.Host = v.hostOf(b.Source)
 	}
 }

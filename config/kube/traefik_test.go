@@ -31,3 +31,19 @@ func TestTraefikChanges(t *testing.T) {
 		t.Error("an annotation of others is a change")
 	}
 }
+
+func TestSameAnnotationsWithPrefix(t *testing.T) {
+	type m = map[string]string
+	f := func(a, b m, want bool) {
+		t.Helper()
+		if sameOf("x/", a, b) != want || sameOf("x/", b, a) != want {
+			t.Errorf("%v and %v are the same: %v", a, b, !want)
+		}
+	}
+	f(nil, m{"y/a": "1"}, true)
+	f(m{"x/a": "1", "y/a": "1"}, m{"x/a": "1", "y/a": "2"}, true)
+	f(m{"x/a": "1"}, m{"x/a": "2"}, false)
+	f(m{"x/a": ""}, m{"x/b": ""}, false)
+	f(m{"x/a": "1"}, m{"x/a": "1", "x/b": "1"}, false)
+	f(m{"x/a": ""}, nil, false)
+}

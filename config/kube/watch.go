@@ -35,7 +35,8 @@ const (
 	// burst is how far ahead of time conversions may be, so that a few changes in a row are
 	// served at once: two seconds of conversions.
 	burst = share * 2 * time.Second
-	// controllerPatience is how often weir says that it waits for the ConfigMap of ingress-nginx.
+	// controllerPatience is the time between two reports that weir waits for the ConfigMap of
+	// ingress-nginx.
 	controllerPatience = 10 * time.Second
 	// endPatience is how long Run waits for its goroutines after its context has ended.
 	endPatience = time.Second
@@ -95,8 +96,8 @@ type Source struct {
 	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
 	held      *Objects   // in the order of names
 	converter Converter
-	// controller is the ConfigMap of ingress-nginx as weir saw it last. It stays in effect when somebody
-	// deletes it: otherwise paths that it protects would open.
+	// controller is the last known ConfigMap of ingress-nginx. It stays in effect after the ConfigMap
+	// was deleted: otherwise paths that it protects would open.
 	controller *corev1.ConfigMap
 	known
 	node Node
@@ -430,8 +431,8 @@ func (s *Source) takeOver(c *Change, before known) []*config.Backend {
 	return all
 }
 
-// complete returns a backend with its current endpoints; was is the one before it, or nil. If
-// nothing has changed, complete returns that one.
+// complete returns a backend with its current endpoints. was is the previous result, or nil; complete
+// returns was if nothing has changed.
 func (s *Source) complete(c *Change, b *Backend, was *config.Backend) *config.Backend {
 	if b.Source == (config.ObjectName{}) { // it has its own endpoints, or none
 		return b.with(nil, was)

@@ -6,16 +6,7 @@ import (
 )
 
 func TestAffinity(t *testing.T) {
-	f := func(line string, want Affinity, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Affinity; got != want {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Affinity { return s.Affinity })
 	f("affinity: cookie", Affinity{Cookie: true}, Near)
 	f("affinity: Cookie", Affinity{}, No)
 	f("affinity-mode: persistent", Affinity{}, Exact)

@@ -15,9 +15,7 @@ func TestAliases(t *testing.T) {
 		if got := SettingsOf(i).Aliases; !slices.Equal(got, want) {
 			t.Errorf("%.80q adds %q, want %q", value, got, want)
 		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%.80q is %+v, want %s", value, all, rating)
-		}
+		checkRating(t, i, rating)
 	}
 	f("b.example", Exact, "b.example")
 	f("B.example , c.example,,b.example", Exact, "b.example", "c.example")

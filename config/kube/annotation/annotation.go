@@ -49,8 +49,8 @@ type Rated struct {
 	Why string
 }
 
-// Rate rates the annotations of an object, in alphabetical order. It skips annotations
-// without one of the prefixes, and those of HAProxy's controllers that it does not know.
+// Rate rates the annotations of an object, in alphabetical order. It skips annotations with
+// other prefixes, and unknown annotations of HAProxy's controllers.
 func Rate(o metav1.Object) (all []Rated) {
 	c := context{}
 	if i, ok := o.(*networkingv1.Ingress); ok {
@@ -76,9 +76,9 @@ func Rate(o metav1.Object) (all []Rated) {
 }
 
 // Unsupported names the annotations of an object that weir does not support, in
-// alphabetical order: the guards, for which it answers 503, and all others. Guards may come
-// from the ConfigMap of ingress-nginx's controller; the others are those of the object itself, and
-// of ingress-nginx or Traefik.
+// alphabetical order: the guards, for which it answers 503, and all others. A guard may come
+// from the ConfigMap of ingress-nginx's controller. others has only annotations of ingress-nginx and
+// Traefik that the object itself has.
 func Unsupported(o metav1.Object) (guards, others []string) {
 	written := o.GetAnnotations()
 	for _, a := range Rate(o) {
@@ -115,7 +115,7 @@ type context struct {
 
 func contextOf(i *networkingv1.Ingress) context {
 	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
-	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
 		} else if key, ok := strings.CutPrefix(name, OfController); ok {
@@ -259,3 +259,30 @@ func unless(values string, r Rating, why string) judge {
 
 // looking rates by a function, which sees the value and the object.
 func looking(f func(string, context) (Rating, string)) judge { return judge{look: f} }
+
+// because is a rating and its reason.
+type because struct {
+	Rating
+	why string
+}
+
+// rateIn rates one annotation of a family whose annotations depend on each other. read reads the
+// whole family, and returns the ratings of the annotations that are not exact.
+func rateIn[T any](read func(context) (T, map[string]because), name string) func(string, context) (Rating, string) {
+	return func(_ string, c context) (Rating, string) {
+		_, ratings := read(c)
+		if r, ok := ratings[name]; ok {
+			return r.Rating, r.why
+		}
+		return Exact, ""
+	}
+}
+
+// ratedBy rates several annotations of a family by rateIn.
+func ratedBy[T any](read func(context) (T, map[string]because), names ...string) map[string]judge {
+	all := map[string]judge{}
+	for _, name := range names {
+		all[name] = looking(rateIn(read, name))
+	}
+	return all
+}

@@ -12,24 +12,13 @@ import (
 // authURLs is the family of authentication by another server.
 var authURLs = union([]map[string]judge{
 	{
-		"auth-url":               {look: rateAuthURL("auth-url"), set: setAuthURL},
-		"auth-snippet":           looking(rateAuthURL("auth-snippet")),
-		"auth-proxy-set-headers": looking(rateAuthURL("auth-proxy-set-headers")),
-		"enable-global-auth":     unless("false", guard, refused),
+		"auth-url":           {look: rateIn(readAuthURL, "auth-url"), set: setAuthURL},
+		"enable-global-auth": unless("false", guard, refused),
 	},
-	ratedBy(rateAuthURL, "auth-method", "auth-signin", "auth-signin-redirect-param", "auth-response-headers", "auth-request-redirect",
+	ratedBy(readAuthURL, "auth-snippet", "auth-proxy-set-headers", "auth-method", "auth-signin", "auth-signin-redirect-param", "auth-response-headers", "auth-request-redirect",
 		"auth-cache-key", "auth-cache-duration", "auth-always-set-cookie"),
 	{"auth-keepalive": always(Exact, ""), "auth-keepalive-share-vars": always(Exact, ""), "auth-keepalive-requests": always(Exact, ""), "auth-keepalive-timeout": always(Exact, "")},
 })
-
-// ratedBy rates several annotations by one function.
-func ratedBy(rate func(name string) func(string, context) (Rating, string), names ...string) map[string]judge {
-	all := map[string]judge{}
-	for _, name := range names {
-		all[name] = looking(rate(name))
-	}
-	return all
-}
 
 // AuthURL is what auth-url and the annotations beside it ask for. Texts with variables are a
 // config.Template.
@@ -77,17 +66,6 @@ const (
 	authMap       = "weir does not read this ConfigMap yet, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
 )
 
-func rateAuthURL(name string) func(string, context) (Rating, string) {
-	return func(_ string, c context) (Rating, string) {
-		_, ratings := readAuthURL(c)
-		r := ratings[name]
-		if r.Rating == "" {
-			return Exact, ""
-		}
-		return r.Rating, r.why
-	}
-}
-
 func setAuthURL(_ string, c context, s *Settings) (Rating, string) {
 	a, ratings := readAuthURL(c)
 	for _, r := range ratings {
@@ -100,12 +78,6 @@ func setAuthURL(_ string, c context, s *Settings) (Rating, string) {
 		return r.Rating, r.why
 	}
 	return Exact, ""
-}
-
-// because is a rating and its reason.
-type because struct {
-	Rating
-	why string
 }
 
 // readAuthURL reads the family. It returns the ratings of annotations that are not exact.

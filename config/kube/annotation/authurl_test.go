@@ -2,7 +2,6 @@ package annotation
 
 import (
 	"fmt"
-
 	"strings"
 	"testing"
 )
@@ -11,11 +10,7 @@ func TestAuthURL(t *testing.T) {
 	const check = "http://auth.shop.svc/check"
 	f := func(want, why string, pairs ...string) {
 		t.Helper()
-		values := map[string]string{"auth-url": check}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
-		i := ingressWith(values)
+		i := ingressWith(valuesOf(append([]string{"auth-url", check}, pairs...)...))
 		a := SettingsOf(i).AuthURL
 		closed, got := ratingsOf(i)
 		text := fmt.Sprintf("%+v", a)
@@ -81,10 +76,7 @@ func TestNoAuthURL(t *testing.T) {
 
 func init() {
 	add := func(name, words string, pairs ...string) {
-		values := map[string]string{"auth-url": "http://auth.shop.svc/check"}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
+		values := valuesOf(append([]string{"auth-url", "http://auth.shop.svc/check"}, pairs...)...)
 		others[words] = values
 		samples[name] = append(samples[name], sample{words, values[name], false})
 	}

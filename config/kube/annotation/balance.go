@@ -27,7 +27,7 @@ type Balance struct {
 	OneAddress bool       // requests go to the address of the Service, and not to Pods
 }
 
-// HashPart is a part of the key by which a Pod is chosen: one of the fields is not empty.
+// HashPart is a part of the key by which a Pod is chosen. Exactly one field is not empty.
 type HashPart struct {
 	Text                  string
 	Variable              string // as config.Variable names it

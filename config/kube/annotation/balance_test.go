@@ -2,21 +2,11 @@ package annotation
 
 import (
 	"maps"
-	"reflect"
 	"testing"
 )
 
 func TestBalance(t *testing.T) {
-	f := func(line string, want Balance, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Balance; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Balance { return s.Balance })
 	by := func(parts ...HashPart) Balance { return Balance{HashBy: parts} }
 	f("upstream-hash-by: $request_uri", by(HashPart{Variable: "uri"}), Exact)
 	f("upstream-hash-by: $request_uri$host", by(HashPart{Variable: "uri"}, HashPart{Variable: "host"}), Exact)

@@ -7,26 +7,7 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// ingressWith is an Ingress of the namespace shop with these annotations of ingress-nginx.
-func ingressWith(values map[string]string) *networkingv1.Ingress {
-	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Annotations: map[string]string{}}}
-	for name, value := range values {
-		i.Annotations[Nginx+name] = value
-	}
-	return i
-}
-
-// ratingsOf are the ratings of all annotations, and whether one of them closes the Ingress.
-func ratingsOf(i *networkingv1.Ingress) (closed bool, why string) {
-	for _, a := range Rate(i) {
-		closed = closed || a.Guard
-		why += a.Why
-	}
-	return closed, why
-}
 
 func TestBasicAuth(t *testing.T) {
 	for _, one := range []struct{ kind, secret, secretType, realm, want, why string }{
@@ -46,13 +27,7 @@ func TestBasicAuth(t *testing.T) {
 		{kind: "basic", secret: "users", realm: `x", y="`, want: "closed", why: "auth-realm"},
 		{kind: "basic", secret: "users", realm: "caf\u00e9", want: "closed", why: "auth-realm"},
 	} {
-		values := map[string]string{}
-		for name, value := range map[string]string{"auth-type": one.kind, "auth-secret": one.secret, "auth-secret-type": one.secretType, "auth-realm": one.realm} {
-			if value != "" {
-				values[name] = value
-			}
-		}
-		i := ingressWith(values)
+		i := ingressWith(given(map[string]string{"auth-type": one.kind, "auth-secret": one.secret, "auth-secret-type": one.secretType, "auth-realm": one.realm}))
 		got := fmt.Sprint(SettingsOf(i).BasicAuth)
 		closed, why := ratingsOf(i)
 		if closed {

@@ -19,13 +19,11 @@ func TestBodySize(t *testing.T) {
 		"": {0, No}, "m": {0, No}, "50mb": {0, No}, "10b": {0, No}, "1.5m": {0, No}, "-1": {0, No}, "+1": {0, No}, "1 m": {0, No}, "unlimited": {0, No},
 		"8589934592g": {0, No}, "9223372036854775808": {0, No}, "1K ": {1 << 10, Exact}, "1\v": {1, Exact}, "1t": {0, No},
 	} {
-		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + "proxy-body-size": value}}}
+		i := ingressWith(map[string]string{"proxy-body-size": value})
 		if got := SettingsOf(i).MaxBody; got != want.size {
 			t.Errorf("%q sets a limit of %d bytes, want %d", value, got, want.size)
 		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != want.rating || all[0].Guard {
-			t.Errorf("%q is %+v, want %s", value, all, want.rating)
-		}
+		checkRating(t, i, want.rating)
 	}
 }
 

@@ -6,16 +6,7 @@ import (
 )
 
 func TestCanary(t *testing.T) {
-	f := func(line string, want Canary, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Canary; got != want {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Canary { return s.Canary })
 	f("canary: true", Canary{Is: true}, Near)
 	f("canary: 1", Canary{Is: true}, Near)
 	f("canary: false", Canary{}, Exact)

@@ -10,8 +10,8 @@ import (
 
 // corses is the family of requests from pages of other origins.
 var corses = union([]map[string]judge{
-	{"enable-cors": {look: rateCORS("enable-cors"), set: setCORS}},
-	ratedBy(rateCORS, "cors-allow-origin", "cors-allow-methods", "cors-allow-headers", "cors-expose-headers", "cors-allow-credentials", "cors-max-age"),
+	{"enable-cors": {look: rateIn(readCORS, "enable-cors"), set: setCORS}},
+	ratedBy(readCORS, "cors-allow-origin", "cors-allow-methods", "cors-allow-headers", "cors-expose-headers", "cors-allow-credentials", "cors-max-age"),
 })
 
 // CORS is what enable-cors and the annotations beside it ask for.
@@ -47,19 +47,9 @@ var (
 	corsExposedList = regexp.MustCompile(`^(([A-Za-z0-9\-\_]+|\*),?\s?)+$`)
 )
 
-func rateCORS(name string) func(string, context) (Rating, string) {
-	return func(_ string, c context) (Rating, string) {
-		_, ratings := readCORS(c)
-		if r, ok := ratings[name]; ok {
-			return r.Rating, r.why
-		}
-		return Exact, ""
-	}
-}
-
 func setCORS(_ string, c context, s *Settings) (Rating, string) {
 	s.CORS, _ = readCORS(c)
-	return rateCORS("enable-cors")("", c)
+	return rateIn(readCORS, "enable-cors")("", c)
 }
 
 // readCORS reads the family. It returns the ratings of annotations that are not exact.

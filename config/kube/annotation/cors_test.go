@@ -9,11 +9,7 @@ import (
 func TestCORS(t *testing.T) {
 	f := func(want, why string, pairs ...string) {
 		t.Helper()
-		values := map[string]string{"enable-cors": "true"}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
-		i := ingressWith(values)
+		i := ingressWith(valuesOf(append([]string{"enable-cors", "true"}, pairs...)...))
 		closed, got := ratingsOf(i)
 		if text := fmt.Sprintf("%+v", SettingsOf(i).CORS); closed || text != want && !strings.Contains(text, want) || !strings.Contains(got, why) || why == "" && got != "" {
 			t.Errorf("%q sets %s because of %q", pairs, text, got)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// forwards is the family of what Services and mirrors learn of a request.
+// forwards is the family of annotations for the requests that Services and mirrors get.
 var forwards = map[string]judge{
 	"backend-protocol":    looking(backendProtocol),
 	"upstream-vhost":      setting(vhost),
@@ -60,7 +60,7 @@ func backendProtocol(value string, _ context) (Rating, string) {
 
 var (
 	hostAndPort = regexp.MustCompile(`^[-._a-zA-Z0-9]+(:[0-9]{1,5})?$`)
-	// objectNames are the variables of which the Ingress itself has the values.
+	// objectNames matches the variables whose values are in the Ingress itself.
 	objectNames = regexp.MustCompile(`\$(service_name|service_port|namespace|ingress_name)\b|\$\{(service_name|service_port|namespace|ingress_name)\}`)
 )
 

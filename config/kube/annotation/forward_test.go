@@ -6,16 +6,7 @@ import (
 )
 
 func TestForward(t *testing.T) {
-	f := func(line string, want Forward, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Forward; got != want {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Forward { return s.Forward })
 	f("upstream-vhost: app.example.org", Forward{Host: "app.example.org"}, Exact)
 	f("upstream-vhost: app:8080", Forward{Host: "app:8080"}, Exact)
 	f("upstream-vhost: $service_name.${namespace}.svc.cluster.local:$service_port", Forward{Host: "$service_name.$namespace.svc.cluster.local:$service_port"}, Exact)
@@ -32,16 +23,7 @@ func TestForward(t *testing.T) {
 }
 
 func TestMirrors(t *testing.T) {
-	f := func(line string, want Mirror, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Mirror; got != want {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Mirror { return s.Mirror })
 	f("mirror-target: http://mirror/copy", Mirror{URL: "http://mirror", Path: "/copy", KeepQuery: true}, Near)
 	f("mirror-target: https://test.env.com/$request_uri", Mirror{URL: "https://test.env.com", Path: "/{uri}"}, Near)
 	f("mirror-target: https://test.env.com:8443$uri?$args", Mirror{URL: "https://test.env.com:8443", Path: "{path}?{query}"}, Near)

@@ -8,8 +8,9 @@ import (
 // haproxyPrefixes are the prefixes of HAProxy Ingress and of HAProxy's own controller, which share many names.
 var haproxyPrefixes = []string{"haproxy-ingress.github.io/", "ingress.kubernetes.io/", "haproxy.org/", "haproxy.com/"}
 
-// haproxy has the common annotations of both controllers. weir reads none of them. It answers 503 for those that
-// restrict access, because otherwise everybody would have access; weir lint names all of them.
+// haproxy has the common annotations of both controllers. weir applies none of them. It answers 503 for an Ingress with
+// an annotation that restricts access, because otherwise everybody would have access. weir lint reports every annotation
+// in this table.
 var haproxy = map[string]judge{}
 
 func init() {
@@ -32,8 +33,8 @@ func init() {
 		always(No, "weir does not read the annotations of HAProxy's controllers; weir's configuration has such settings for listeners, backends and TLS policies"))
 }
 
-// haproxyNames are annotations of HAProxy's controllers by the annotation of ingress-nginx that does the same; + is
-// before those that restrict access.
+// haproxyNames has annotations of HAProxy's controllers as keys, and the annotation of ingress-nginx with the same effect
+// as the value. A value begins with + if the annotations restrict access.
 var haproxyNames = map[string]string{
 	"allowlist-source-range whitelist-source-range allow-list whitelist": "+allowlist-source-range", "denylist-source-range deny-list blacklist": "+denylist-source-range",
 	"auth-type": "+auth-type", "auth-secret": "+auth-secret", "auth-realm": "+auth-realm",
@@ -61,8 +62,8 @@ func isHAProxy(name string) bool {
 	return slices.ContainsFunc(haproxyPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// rateHAProxy rates an annotation of HAProxy's controllers. It skips one that stands beside the annotation of
-// ingress-nginx of the same name: charts write both.
+// rateHAProxy rates an annotation of HAProxy's controllers. ok is false if weir does not know the annotation, if its value
+// is empty, or if the object has an annotation of ingress-nginx with the same name: many charts write both.
 func rateHAProxy(name, value string, all map[string]string) (rating Rating, why string, ok bool) {
 	for _, prefix := range haproxyPrefixes {
 		short, has := strings.CutPrefix(name, prefix)

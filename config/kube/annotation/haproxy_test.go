@@ -5,16 +5,13 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestHAProxy(t *testing.T) {
 	f := func(want string, annotations ...string) {
 		t.Helper()
-		i := &networkingv1.Ingress{}
-		i.Annotations = map[string]string{}
-		for n := 0; n < len(annotations); n += 2 {
-			i.Annotations[annotations[n]] = annotations[n+1]
-		}
+		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: valuesOf(annotations...)}}
 		got := ""
 		for _, a := range Rate(i) {
 			got += string(a.Rating)
@@ -53,7 +50,7 @@ func TestHAProxy(t *testing.T) {
 	}
 }
 
-// The annotation that each one names is one of ingress-nginx.
+// haproxyNames names only annotations that ingress-nginx has.
 func TestHAProxyNames(t *testing.T) {
 	for names, name := range haproxyNames {
 		if _, known := nginx[strings.TrimPrefix(name, "+")]; !known {

@@ -8,13 +8,13 @@ import (
 // limits is the family of limits for the requests of a client.
 var limits = union([]map[string]judge{
 	{
-		"limit-rps":         {look: rateLimits("limit-rps"), set: setLimits},
-		"limit-rpm":         {look: rateLimits("limit-rpm"), set: setLimits},
-		"limit-connections": {look: rateLimits("limit-connections"), set: setLimits},
+		"limit-rps":         {look: rateIn(readLimits, "limit-rps"), set: setLimits},
+		"limit-rpm":         {look: rateIn(readLimits, "limit-rpm"), set: setLimits},
+		"limit-connections": {look: rateIn(readLimits, "limit-connections"), set: setLimits},
 		"limit-rate":        unless("0", No, fullSpeed),
 		"limit-rate-after":  always(Exact, ""), // it has an effect only with limit-rate
 	},
-	ratedBy(rateLimits, "limit-burst-multiplier", "limit-allowlist", "limit-whitelist"),
+	ratedBy(readLimits, "limit-burst-multiplier", "limit-allowlist", "limit-whitelist"),
 })
 
 // Limits are what limit-rps and the annotations beside it ask for.
@@ -39,20 +39,10 @@ const (
 	fullSpeed     = "weir sends responses as fast as clients read them; let the application limit its speed"
 )
 
-// mostLimit is the same limit as that of rates in weir's configuration.
+// mostLimit is also the maximum of a rate in weir's configuration.
 const mostLimit = 1_000_000
 
 const defaultMultiplier = 5
-
-func rateLimits(name string) func(string, context) (Rating, string) {
-	return func(_ string, c context) (Rating, string) {
-		_, ratings := readLimits(c)
-		if r, ok := ratings[name]; ok {
-			return r.Rating, r.why
-		}
-		return Exact, ""
-	}
-}
 
 func setLimits(_ string, c context, s *Settings) (Rating, string) {
 	s.Limits, _ = readLimits(c)

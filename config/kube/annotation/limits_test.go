@@ -9,10 +9,7 @@ import (
 func TestLimits(t *testing.T) {
 	f := func(want, why string, pairs ...string) {
 		t.Helper()
-		values := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
+		values := valuesOf(pairs...)
 		i := ingressWith(values)
 		for name, value := range values {
 			if strings.Contains(name, "status-code") {

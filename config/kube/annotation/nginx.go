@@ -13,7 +13,6 @@ const (
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
-	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
 	noFastCGI   = "weir does not support FastCGI"

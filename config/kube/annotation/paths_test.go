@@ -4,26 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// ingressOf returns an Ingress with these paths, and with annotations, of which each has the form
-// "name: value".
-func ingressOf(paths []string, annotations ...string) *networkingv1.Ingress {
-	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
-	for _, one := range annotations {
-		name, value, _ := strings.Cut(one, ": ")
-		i.Annotations[Nginx+name] = value
-	}
-	rule := networkingv1.IngressRule{Host: "a.example", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{}}}
-	for _, p := range paths {
-		rule.HTTP.Paths = append(rule.HTTP.Paths, networkingv1.HTTPIngressPath{Path: p})
-	}
-	i.Spec.Rules = []networkingv1.IngressRule{rule}
-	return i
-}
 
 func TestRewriteTarget(t *testing.T) {
 	for value, want := range map[string]struct {
@@ -42,9 +23,7 @@ func TestRewriteTarget(t *testing.T) {
 		if got := SettingsOf(i).Rewrite.Path; got != want.target {
 			t.Errorf("%q makes the path %q, want %q", value, got, want.target)
 		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != want.rating || all[0].Guard {
-			t.Errorf("%q is %+v, want %s", value, all, want.rating)
-		}
+		checkRating(t, i, want.rating)
 		if got := UsesPatterns(i); got != want.patterns {
 			t.Errorf("with %q the paths are regular expressions: %v", value, got)
 		}
@@ -68,9 +47,7 @@ func TestUseRegex(t *testing.T) {
 	f := func(value string, paths []string, want Rating, patterns bool) {
 		t.Helper()
 		i := ingressOf(paths, "use-regex: "+value)
-		if all := Rate(i); len(all) != 1 || all[0].Rating != want || all[0].Guard {
-			t.Errorf("%q with %q is %+v, want %s", value, paths, all, want)
-		}
+		checkRating(t, i, want)
 		if got := UsesPatterns(i); got != patterns {
 			t.Errorf("with %q the paths are regular expressions: %v", value, got)
 		}

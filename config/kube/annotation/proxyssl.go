@@ -8,8 +8,8 @@ import (
 
 // proxySSLs is the family of TLS to Services.
 var proxySSLs = union([]map[string]judge{
-	{"proxy-ssl-secret": {look: rateProxySSL("proxy-ssl-secret"), set: setProxySSL}},
-	ratedBy(rateProxySSL, "proxy-ssl-verify", "proxy-ssl-verify-depth", "proxy-ssl-name", "proxy-ssl-server-name", "proxy-ssl-protocols", "proxy-ssl-ciphers"),
+	{"proxy-ssl-secret": {look: rateIn(readProxySSL, "proxy-ssl-secret"), set: setProxySSL}},
+	ratedBy(readProxySSL, "proxy-ssl-verify", "proxy-ssl-verify-depth", "proxy-ssl-name", "proxy-ssl-server-name", "proxy-ssl-protocols", "proxy-ssl-ciphers"),
 })
 
 // ProxySSL is the TLS to the Services of an Ingress. The other fields count only with Secret.
@@ -38,16 +38,6 @@ const (
 const unnamed = "upstream_balancer"
 
 var sslName = regexp.MustCompile(`^[a-zA-Z0-9*_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`)
-
-func rateProxySSL(name string) func(string, context) (Rating, string) {
-	return func(_ string, c context) (Rating, string) {
-		_, ratings := readProxySSL(c)
-		if r, ok := ratings[name]; ok {
-			return r.Rating, r.why
-		}
-		return Exact, ""
-	}
-}
 
 func setProxySSL(_ string, c context, s *Settings) (Rating, string) {
 	s.ProxySSL, _ = readProxySSL(c)

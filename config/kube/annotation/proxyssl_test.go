@@ -9,11 +9,7 @@ import (
 func TestProxySSL(t *testing.T) {
 	f := func(want string, closed bool, why string, pairs ...string) {
 		t.Helper()
-		values := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			values["proxy-ssl-"+pairs[i]] = pairs[i+1]
-		}
-		i := ingressWith(values)
+		i := ingressWith(proxySSLValues(pairs...))
 		shut, got := ratingsOf(i)
 		if text := fmt.Sprintf("%+v", SettingsOf(i).ProxySSL); text != want || shut != closed || !strings.Contains(got, why) || why == "" && got != "" {
 			t.Errorf("%q sets %s, closed: %v, because of %q", pairs, text, shut, got)
@@ -33,12 +29,18 @@ func TestProxySSL(t *testing.T) {
 	f("{Secret:s Verify:false Name:upstream_balancer SendName:false MinVersion:771 MaxVersion:771}", false, "other versions", "secret", namespace+"s", "protocols", "TLSv1 TLSv1.3", "name", "-", "ciphers", "HIGH", "verify-depth", "2")
 }
 
+// proxySSLValues returns annotations from pairs of a name, without proxy-ssl- before it, and a value.
+func proxySSLValues(pairs ...string) map[string]string {
+	values := map[string]string{}
+	for name, value := range valuesOf(pairs...) {
+		values["proxy-ssl-"+name] = value
+	}
+	return values
+}
+
 func init() {
 	add := func(name, words string, pairs ...string) {
-		values := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			values["proxy-ssl-"+pairs[i]] = pairs[i+1]
-		}
+		values := proxySSLValues(pairs...)
 		others[words] = values
 		samples["proxy-ssl-"+name] = append(samples["proxy-ssl-"+name], sample{words, values["proxy-ssl-"+name], false})
 	}

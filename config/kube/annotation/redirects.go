@@ -129,7 +129,7 @@ func movesTo(value string, to *string, local bool) (Rating, string) {
 // translated replaces the variables of nginx by weir's. It returns false if weir does not know one
 // of them.
 func translated(value string) (text string, known bool) {
-	known = !strings.ContainsAny(nginxInText.ReplaceAllString(value, ""), "${}") // a brace alone would begin one of weir's
+	known = !strings.ContainsAny(nginxInText.ReplaceAllString(value, ""), "${}") // a brace alone would begin a variable of weir
 	text = nginxInText.ReplaceAllStringFunc(value, func(v string) string {
 		ours := inURL[strings.Trim(v, "${}")]
 		known = known && ours != ""

@@ -6,16 +6,7 @@ import (
 )
 
 func TestRedirects(t *testing.T) {
-	f := func(line string, want Redirects, rating Rating) {
-		t.Helper()
-		i := ingressOf(nil, line)
-		if got := SettingsOf(i).Redirects; got != want {
-			t.Errorf("%s sets %+v, want %+v", line, got, want)
-		}
-		if all := Rate(i); len(all) != 1 || all[0].Rating != rating || all[0].Guard {
-			t.Errorf("%s is %+v, want %s", line, all, rating)
-		}
-	}
+	f := checkSetting(t, func(s Settings) Redirects { return s.Redirects })
 	f("ssl-redirect: true", Redirects{HTTPS: On}, Exact)
 	f("ssl-redirect: F", Redirects{HTTPS: Off}, Exact)
 	f("ssl-redirect: no", Redirects{}, Exact) // the default, as with ingress-nginx

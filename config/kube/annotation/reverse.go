@@ -6,14 +6,12 @@ import (
 )
 
 // reverses is the family of names in responses of Services.
-var reverses = union([]map[string]judge{
-	{
-		"proxy-cookie-domain": setting(reverseDomain),
-		"proxy-cookie-path":   setting(reversePath),
-		"proxy-redirect-from": {look: rateRedirectNames, set: setRedirectNames},
-		"proxy-redirect-to":   {look: rateRedirectNames, set: setRedirectNames},
-	},
-})
+var reverses = map[string]judge{
+	"proxy-cookie-domain": setting(reverseDomain),
+	"proxy-cookie-path":   setting(reversePath),
+	"proxy-redirect-from": {look: rateRedirectNames, set: setRedirectNames},
+	"proxy-redirect-to":   {look: rateRedirectNames, set: setRedirectNames},
+}
 
 // redirectChars are the characters that ingress-nginx accepts in proxy-redirect-from and -to.
 const redirectChars = variableChars + "-.~/:,?&= "
@@ -61,7 +59,7 @@ func reversePath(value string, _ context, s *Settings) (Rating, string) {
 	return Exact, ""
 }
 
-// setRedirectNames reads both annotations, of which each alone has no effect.
+// setRedirectNames reads proxy-redirect-from and proxy-redirect-to. One has no effect without the other.
 func setRedirectNames(_ string, c context, s *Settings) (Rating, string) {
 	from, to := c.value("proxy-redirect-from"), c.value("proxy-redirect-to")
 	if from != "" && from != "off" && from != "default" && to != "" && to != "off" && redirectNames.MatchString(from) && redirectNames.MatchString(to) {

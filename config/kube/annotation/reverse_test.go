@@ -5,11 +5,7 @@ import "testing"
 func TestReverse(t *testing.T) {
 	f := func(want Reverse, pairs ...string) {
 		t.Helper()
-		values := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
-		if got := SettingsOf(ingressWith(values)).Reverse; got != want {
+		if got := SettingsOf(ingressWith(valuesOf(pairs...))).Reverse; got != want {
 			t.Errorf("%q is %+v", pairs, got)
 		}
 	}

@@ -54,7 +54,7 @@ type Settings struct {
 // SettingsOf reads the annotations of an Ingress that set something for its routes.
 func SettingsOf(i *networkingv1.Ingress) (s Settings) {
 	c := contextOf(i)
-	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		key, ok := strings.CutPrefix(name, Nginx)
 		if !ok {
 			continue

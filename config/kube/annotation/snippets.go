@@ -58,11 +58,7 @@ func rateSnippets(name string) func(string, context) (Rating, string) {
 		default:
 			return No, snippetOff
 		}
-		_, ratings := readSnippets(c)
-		if r, ok := ratings[name]; ok {
-			return r.Rating, r.why
-		}
-		return Exact, ""
+		return rateIn(readSnippets, name)(value, c)
 	}
 }
 
@@ -87,7 +83,8 @@ func RefusedSnippets(i *networkingv1.Ingress) (why []string) {
 	return why
 }
 
-// readSnippets reads both snippets, because that of the location has the variables of the other one.
+// readSnippets reads the server-snippet and the configuration-snippet together, because the
+// configuration-snippet may use variables that the server-snippet sets.
 func readSnippets(c context) (s Snippets, ratings map[string]because) {
 	ratings = map[string]because{}
 	host, location := c.value("server-snippet"), c.value("configuration-snippet")
@@ -114,8 +111,9 @@ func readSnippets(c context) (s Snippets, ratings map[string]because) {
 	return Snippets{host, location}, ratings
 }
 
-// rateSnippet rates the snippet for a location with that of its host, or the latter alone. text is the
-// one that is rated.
+// rateSnippet rates text, which is a server-snippet or a configuration-snippet. For a server-snippet,
+// host is text and location is empty. For a configuration-snippet, host is the server-snippet and
+// location is text.
 func (c context) rateSnippet(host, location, text string) because {
 	p, err := script.Parse(host, location, c.constants())
 	if err != nil {
@@ -138,8 +136,9 @@ func (c context) rateSnippet(host, location, text string) because {
 	return because{}
 }
 
-// Clients converts the directives allow and deny, of which the first one with the client's address
-// counts, to the clients that may use a route, and those that may not. An empty allow has every client.
+// Clients converts the directives allow and deny of nginx to two lists: the clients that may use a
+// route, and the clients that may not. In nginx, the first directive that contains the client's address
+// decides. An empty list allow has every client.
 func Clients(entries []script.Entry) (allow, deny []netip.Prefix, err error) {
 	var seen []netip.Prefix
 	for _, e := range entries {
@@ -166,10 +165,10 @@ func Clients(entries []script.Entry) (allow, deny []netip.Prefix, err error) {
 		if e.Network != "all" {
 			continue
 		}
-		if e.Allow { // whoever is not denied is allowed
+		if e.Allow { // every client outside deny may use the route
 			return nil, deny, nil
 		}
-		// The last entry denies all others, so the list of those who are allowed is enough.
+		// "deny all" ends the list, so allow has every client that may use the route.
 		if len(allow) == 0 {
 			return nil, all, nil
 		}
@@ -178,10 +177,10 @@ func Clients(entries []script.Entry) (allow, deny []netip.Prefix, err error) {
 	return nil, deny, nil
 }
 
-// mostClients limits the networks that come of allow and deny.
+// mostClients limits the networks that Clients returns.
 const mostClients = 10_000
 
-// without returns the networks that have the addresses of n that are in none of the others.
+// without returns networks with the addresses of n, except the addresses in others.
 func without(n netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	left := []netip.Prefix{n}
 	for _, o := range others {
@@ -199,7 +198,7 @@ func without(n netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	return left
 }
 
-// around returns the networks that have the addresses of p that are not in its part o.
+// around returns networks with the addresses of p, except the addresses in o, which is a part of p.
 func around(p, o netip.Prefix) (all []netip.Prefix) {
 	for bits := p.Bits() + 1; bits <= o.Bits(); bits++ {
 		address := o.Addr().AsSlice()

@@ -47,7 +47,7 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	}
 }
 
-// Clients has the same clients as the directives of nginx, of which the first one counts.
+// Clients agrees with nginx, where the first directive that contains the client's address decides.
 func TestClientsOfSnippets(t *testing.T) {
 	addresses := []string{"10.0.0.0", "10.0.0.1", "10.0.0.2", "10.1.0.1", "10.255.255.255", "11.0.0.1", "192.0.2.1", "0.0.0.0", "255.255.255.255", "2001:db8::1", "2001:db9::1", "::1"}
 	f := func(text string) {

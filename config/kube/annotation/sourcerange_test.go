@@ -30,12 +30,7 @@ func TestSourceRanges(t *testing.T) {
 		{deny: "10.0.0", want: "closed"},
 		{allow: "10.0.0.0/8", white: "office", want: "closed"},
 	} {
-		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
-		for name, value := range map[string]string{"allowlist-source-range": one.allow, "whitelist-source-range": one.white, "denylist-source-range": one.deny} {
-			if value != "" {
-				i.Annotations[Nginx+name] = value
-			}
-		}
+		i := ingressWith(given(map[string]string{"allowlist-source-range": one.allow, "whitelist-source-range": one.white, "denylist-source-range": one.deny}))
 		s := SettingsOf(i)
 		got := fmt.Sprint(s.Allow, s.Deny)
 		if guards, _ := Unsupported(i); len(guards) > 0 {

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestTimeouts(t *testing.T) {
@@ -15,14 +12,14 @@ func TestTimeouts(t *testing.T) {
 			"5": "5s exact", "3600": "1h0m0s exact", "2147483647": "596523h14m7s exact",
 			"": "0s near", "0": "0s near", "-1": "0s near", "60s": "0s near", "1h": "0s near", "1.5": "0s near", "2147483648": "0s near", "99999999999999999999": "0s near",
 		} {
-			i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + name: value}}}
+			i := ingressWith(map[string]string{name: value})
 			s := SettingsOf(i).Timeouts
 			if got := fmt.Sprint(s.Connect+s.Read+s.Send, " ", Rate(i)[0].Rating); got != want {
 				t.Errorf("%s: %q is %s, want %s", name, value, got, want)
 			}
 		}
 	}
-	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + "proxy-connect-timeout": "1", Nginx + "proxy-read-timeout": "2", Nginx + "proxy-send-timeout": "3"}}}
+	i := ingressWith(map[string]string{"proxy-connect-timeout": "1", "proxy-read-timeout": "2", "proxy-send-timeout": "3"})
 	if got := fmt.Sprint(SettingsOf(i).Timeouts); got != "{1s 2s 3s}" {
 		t.Errorf("the timeouts are %s", got)
 	}
@@ -42,12 +39,7 @@ func TestNextUpstream(t *testing.T) {
 		{tries: "0", within: "0", want: "{Off:false When:[] NonIdempotent:false Attempts:10 Within:0s}"},
 		{tries: "-1", within: "1s", want: unset},
 	} {
-		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
-		for name, value := range map[string]string{"proxy-next-upstream": one.list, "proxy-next-upstream-tries": one.tries, "proxy-next-upstream-timeout": one.within} {
-			if value != "" {
-				i.Annotations[Nginx+name] = value
-			}
-		}
+		i := ingressWith(given(map[string]string{"proxy-next-upstream": one.list, "proxy-next-upstream-tries": one.tries, "proxy-next-upstream-timeout": one.within}))
 		if got := fmt.Sprintf("%+v", SettingsOf(i).Retries); got != one.want {
 			t.Errorf("%+v is %s", one, got)
 		}

@@ -87,12 +87,10 @@ func routerTLS(value string, _ context) (Rating, string) {
 
 func serversScheme(value string, _ context) (Rating, string) {
 	switch strings.ToLower(value) {
-	case "http":
+	case "http", "h2c":
 		return Exact, ""
 	case "https":
 		return Near, "weir does not verify the certificates of Services, and also offers HTTP/2 to them"
-	case "h2c":
-		return Exact, ""
 	}
 	return No, "Traefik does not support this scheme either; write http, https or h2c"
 }
@@ -104,7 +102,7 @@ func routerPriority(value string, _ context) (Rating, string) {
 	return Near, "the priority decides between the paths of one host in one namespace; otherwise the longest path wins, and an exact path before a prefix"
 }
 
-// fits rates values of which a function says whether weir can use them.
+// fits rates a value of a cookie: exact, if usable reports that weir can use it.
 func fits(usable func(string) bool) func(string, context) (Rating, string) {
 	return func(value string, _ context) (Rating, string) {
 		if usable(value) {

@@ -17,7 +17,7 @@ type TraefikSettings struct {
 	Affinity Affinity
 }
 
-// traefikCookie is the default name of the cookie. Traefik makes one from the name of its service.
+// traefikCookie is the default name of the cookie. Traefik derives its default from the name of the Service.
 const traefikCookie = "weir"
 
 // TraefikOf reads the annotations of a Service.

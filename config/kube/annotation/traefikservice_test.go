@@ -12,8 +12,8 @@ func TestTraefikOf(t *testing.T) {
 		t.Helper()
 		s := &corev1.Service{}
 		s.Annotations = map[string]string{}
-		for n := 0; n < len(annotations); n += 2 {
-			s.Annotations[Traefik+annotations[n]] = annotations[n+1]
+		for name, value := range valuesOf(annotations...) {
+			s.Annotations[Traefik+name] = value
 		}
 		if got := TraefikOf(s); got != want {
 			t.Errorf("%q are %+v, want %+v", annotations, got, want)

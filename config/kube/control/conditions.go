@@ -12,9 +12,10 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// merged returns the conditions that an object must have: the wanted ones, and those of others.
-// own are the types of conditions that weir may remove. A condition whose status does not change
-// keeps its time. A condition of a newer generation stays, because weir has not seen that one.
+// merged returns the conditions that an object must have: wanted, and the conditions of other
+// controllers. own are the types of conditions that weir may remove. A condition whose status does not
+// change keeps its time. A condition of a newer generation stays, because weir has not seen this
+// generation.
 func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(now), func(c metav1.Condition) bool {
 		return slices.Contains(own, c.Type) && !slices.ContainsFunc(wanted, func(w metav1.Condition) bool { return w.Type == c.Type })
@@ -36,6 +37,16 @@ func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	return all
 }
 
+// first returns the first element for which is returns true, or the zero value.
+func first[T any](all []T, is func(*T) bool) (found T) {
+	for i := range all {
+		if is(&all[i]) {
+			return all[i]
+		}
+	}
+	return found
+}
+
 func classFields(now, wanted *gatewayv1.GatewayClassStatus) (map[string]any, bool) {
 	conditions := merged(now.Conditions, wanted.Conditions)
 	if reflect.DeepEqual(conditions, now.Conditions) && slices.Equal(now.SupportedFeatures, wanted.SupportedFeatures) {
@@ -50,12 +61,8 @@ func gatewayFields(now, wanted *gatewayv1.GatewayStatus) (map[string]any, bool) 
 	next.Listeners = slices.Clone(wanted.Listeners)
 	for i := range next.Listeners {
 		l := &next.Listeners[i]
-		at := slices.IndexFunc(now.Listeners, func(o gatewayv1.ListenerStatus) bool { return o.Name == l.Name })
-		var before []metav1.Condition
-		if at >= 0 {
-			before = now.Listeners[at].Conditions
-		}
-		l.Conditions = merged(before, l.Conditions)
+		before := first(now.Listeners, func(o *gatewayv1.ListenerStatus) bool { return o.Name == l.Name })
+		l.Conditions = merged(before.Conditions, l.Conditions)
 	}
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
@@ -69,12 +76,8 @@ func setFields(now, wanted *gatewayv1.ListenerSetStatus) (map[string]any, bool) 
 	next.Listeners = slices.Clone(wanted.Listeners)
 	for i := range next.Listeners {
 		l := &next.Listeners[i]
-		at := slices.IndexFunc(now.Listeners, func(o gatewayv1.ListenerEntryStatus) bool { return o.Name == l.Name })
-		var before []metav1.Condition
-		if at >= 0 {
-			before = now.Listeners[at].Conditions
-		}
-		l.Conditions = merged(before, l.Conditions)
+		before := first(now.Listeners, func(o *gatewayv1.ListenerEntryStatus) bool { return o.Name == l.Name })
+		l.Conditions = merged(before.Conditions, l.Conditions)
 	}
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
@@ -109,12 +112,8 @@ func (g *gatewayStatuses) parentFields(d *desired, uid types.UID, now []gatewayv
 			continue
 		}
 		p := w.of.RouteParentStatus
-		at := slices.IndexFunc(ours, func(o gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(o.ParentRef, p.ParentRef) })
-		var before []metav1.Condition
-		if at >= 0 {
-			before = ours[at].Conditions
-		}
-		p.Conditions = merged(before, p.Conditions, ofRoutes...)
+		before := first(ours, func(o *gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(o.ParentRef, p.ParentRef) })
+		p.Conditions = merged(before.Conditions, p.Conditions, ofRoutes...)
 		next = append(next, p)
 	}
 	if len(next) == len(now) && (len(next) == 0 || reflect.DeepEqual(next, now)) {
@@ -145,12 +144,8 @@ func (g *gatewayStatuses) ancestorFields(d *desired, o *gatewayv1.BackendTLSPoli
 			continue
 		}
 		p := w.of.PolicyAncestorStatus
-		at := slices.IndexFunc(ours, func(q gatewayv1.PolicyAncestorStatus) bool { return reflect.DeepEqual(q.AncestorRef, p.AncestorRef) })
-		var before []metav1.Condition
-		if at >= 0 {
-			before = ours[at].Conditions
-		}
-		p.Conditions = merged(before, p.Conditions)
+		before := first(ours, func(o *gatewayv1.PolicyAncestorStatus) bool { return reflect.DeepEqual(o.AncestorRef, p.AncestorRef) })
+		p.Conditions = merged(before.Conditions, p.Conditions)
 		next = append(next, p)
 	}
 	if len(next) == len(o.Status.Ancestors) && (len(next) == 0 || reflect.DeepEqual(next, o.Status.Ancestors)) {

@@ -29,8 +29,9 @@ type GatewayObjects interface {
 const (
 	// gatewayPace is the time between two statuses of the Gateway API.
 	gatewayPace = 2 * time.Millisecond
-	// conflictPause is the time after which weir looks at an object again that another has changed
-	// meanwhile, or whose newest state it has not seen.
+	// conflictPause is the time after which weir tries again to write the status of an object. It
+	// has to do so if another client has changed the object meanwhile, or if weir does not know the
+	// newest state of the object.
 	conflictPause = 100 * time.Millisecond
 )
 
@@ -91,7 +92,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 	}
 }
 
-// take takes over what is wanted, and notes the objects that this concerns.
+// take takes over the wanted statuses, and notes the objects whose statuses have changed.
 func (g *gatewayStatuses) take(w Wanted) {
 	g.controller = w.Controller
 	now := make(map[*gateway.Status]bool, len(w.Gateways))
@@ -111,7 +112,7 @@ func (g *gatewayStatuses) take(w Wanted) {
 	g.known = now
 }
 
-// of returns what is wanted of an object, which is looked at soon.
+// of returns the desired status of an object, and notes that weir has to check the object.
 func (g *gatewayStatuses) of(k *gateway.Key) *desired {
 	key := objectKey{k.Kind, k.ObjectName}
 	g.todo[key] = true

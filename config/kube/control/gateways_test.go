@@ -206,3 +206,38 @@ func TestMergedConditions(t *testing.T) {
 		t.Errorf("got %v, want %v", told, want)
 	}
 }
+
+// A status with the wanted conditions is not written again: the conditions of listeners, parents and
+// ancestors keep their times too.
+func TestEqualStatusesAreNotWritten(t *testing.T) {
+	wanted := []metav1.Condition{conditionOf("Accepted", "True", 1)}
+	written := slices.Clone(wanted)
+	written[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+	f := func(what string, fields map[string]any, differs bool) {
+		t.Helper()
+		if differs {
+			t.Errorf("weir writes the status of %s again: %v", what, fields)
+		}
+	}
+	fields, differs := gatewayFields(&gatewayv1.GatewayStatus{Listeners: []gatewayv1.ListenerStatus{{Name: "a"}, {Name: "b", Conditions: written}}, Conditions: written},
+		&gatewayv1.GatewayStatus{Listeners: []gatewayv1.ListenerStatus{{Name: "a"}, {Name: "b", Conditions: wanted}}, Conditions: wanted})
+	f("a Gateway", fields, differs)
+	fields, differs = setFields(&gatewayv1.ListenerSetStatus{Listeners: []gatewayv1.ListenerEntryStatus{{Name: "a"}, {Name: "b", Conditions: written}}, Conditions: written},
+		&gatewayv1.ListenerSetStatus{Listeners: []gatewayv1.ListenerEntryStatus{{Name: "a"}, {Name: "b", Conditions: wanted}}, Conditions: wanted})
+	f("a ListenerSet", fields, differs)
+
+	g := &gatewayStatuses{controller: "weir.example/c"}
+	ref := gatewayv1.ParentReference{Name: "a", Namespace: new(gatewayv1.Namespace("shop"))}
+	parent := func(c []metav1.Condition) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: "weir.example/c", Conditions: c}
+	}
+	fields, differs = g.parentFields(&desired{parents: []owned[gateway.ParentStatus]{{of: &gateway.ParentStatus{Key: gateway.Key{UID: "u"}, RouteParentStatus: parent(wanted)}}}}, "u", []gatewayv1.RouteParentStatus{parent(written)})
+	f("a route", fields, differs)
+
+	ancestor := func(c []metav1.Condition) gatewayv1.PolicyAncestorStatus {
+		return gatewayv1.PolicyAncestorStatus{AncestorRef: ref, ControllerName: "weir.example/c", Conditions: c}
+	}
+	policy := &gatewayv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{ancestor(written)}}}
+	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
+	f("a policy", fields, differs)
+}

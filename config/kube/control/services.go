@@ -166,7 +166,7 @@ type kubeObject interface {
 	runtime.Object
 }
 
-// keep creates the object, or corrects the one that it finds. It changes no object of another owner.
+// keep creates the object, or corrects it if it exists. It changes no object of another owner.
 func (o *object) keep(ctx context.Context, found, wanted kubeObject, correct func() bool) error {
 	verb := "get"
 	err := o.client.Get().Namespace(o.name.Namespace).Resource(o.resource).Name(o.name.Name).Do(ctx).Into(found)
@@ -198,8 +198,8 @@ func serviceFrom(name config.ObjectName, s *gateway.Service) *corev1.Service {
 	return made
 }
 
-// correctService makes a Service as it must be, and reports whether it was another one. Labels and
-// annotations of others stay.
+// correctService gives a Service the wanted labels, annotations and ports, and reports whether it has
+// changed the Service. Other labels and annotations stay.
 func correctService(o *corev1.Service, s *gateway.Service) (changed bool) {
 	changed = addAll(&o.Labels, s.Labels)
 	changed = addAll(&o.Annotations, s.Annotations) || changed
@@ -249,7 +249,8 @@ func sliceFrom(name config.ObjectName, s *gateway.Service, family discoveryv1.Ad
 	return o
 }
 
-// correctSlice makes an EndpointSlice as it must be, and reports whether it was another one.
+// correctSlice gives an EndpointSlice the wanted labels, endpoints and ports, and reports whether it has
+// changed the EndpointSlice.
 func correctSlice(o, wanted *discoveryv1.EndpointSlice) (changed bool) {
 	changed = addAll(&o.Labels, wanted.Labels)
 	addresses := func(of *discoveryv1.EndpointSlice) (all []string) {
