@@ -65,11 +65,12 @@ func (s *server) countRefusals(now time.Time) {
 	s.refused.CountRequests(now, all)
 }
 
+// clientOf returns the client address of a record; empty: it is not known.
 func clientOf(r *accesslog.Record) string {
-	if r.Origin == nil || !r.Origin.Client.IsValid() {
-		return ""
+	if client := r.ClientAddress(); client.IsValid() {
+		return client.String()
 	}
-	return r.Origin.Client.String()
+	return ""
 }
 
 func errorText(err error) string {
