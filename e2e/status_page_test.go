@@ -233,6 +233,28 @@ routes:
 	p.evaluate(`document.getElementById("routes").scrollIntoView()`)
 	p.picture("status-page-narrow.png")
 
+	// A hidden page starts no timer for another update. When the page is visible again, it updates itself.
+	p.evaluate(`(() => {
+		window.waits = [];
+		window.cleared = 0;
+		const start = setTimeout, clear = clearTimeout;
+		window.setTimeout = (f, after) => { waits.push(after); return start(f, after); };
+		window.clearTimeout = timer => { cleared++; clear(timer); };
+		Object.defineProperty(document, "hidden", {value: true, configurable: true});
+		document.dispatchEvent(new Event("visibilitychange"));
+	})()`)
+	if cleared := p.evaluate(`String(cleared)`); cleared == "0" {
+		t.Error("a hidden page keeps its timer")
+	}
+	p.evaluate(`document.querySelector("[name=routes]").focus()`)
+	p.call(p.session, "Input.insertText", map[string]any{"text": "T08.exa"})
+	p.contains("routes", "1 of 63")
+	if waits := p.evaluate(`waits.join()`); strings.Contains(","+waits+",", ",2000,") {
+		t.Errorf("a hidden page waits for its next update: %s", waits)
+	}
+	p.evaluate(`delete document.hidden; document.dispatchEvent(new Event("visibilitychange"))`)
+	p.wants(`String(waits.includes(2000))`, "true")
+
 	// Nothing but the page's own origin is asked, and nothing is refused.
 	if others := p.evaluate(`performance.getEntriesByType("resource").filter(r => !r.name.startsWith(location.origin)).map(r => r.name).join()`); others != "" {
 		t.Errorf("the page loads %s", others)

@@ -10,8 +10,8 @@ import (
 // Map is a map from strings to values. Several goroutines may use it at once, because it never
 // changes. A nil Map is empty.
 //
-// It is a plain map, and a small one above it with what has changed since. When the small one
-// has become large, With makes a new plain map.
+// A Map is a plain map and a small map of changes above it. When the map of changes has become large, With
+// makes a new plain map.
 type Map[V any] struct {
 	base *plain[V]
 	over map[string]Change[V] // nil: none
@@ -45,7 +45,7 @@ func (m *Map[V]) Get(key string) (value V, found bool) {
 	return value, found
 }
 
-// Find is Get for a key that is not a string. It does not allocate.
+// Find is Get for a key in a []byte. It does not allocate.
 func (m *Map[V]) Find(key []byte) (value V, found bool) {
 	if m == nil {
 		return value, false
@@ -86,13 +86,14 @@ func (m *Map[V]) All() iter.Seq2[string, V] {
 	}
 }
 
-// A Map with few entries has no second map.
+// A plain map with fewer than spare entries has no map of changes. Others may have spare changes, and one
+// more for each part entries.
 const (
-	spare = 32 // changes that the second map may always have
-	part  = 16 // it may have a sixteenth of the entries
+	spare = 32
+	part  = 16
 )
 
-// With returns a Map with these changes. The last one of a key counts.
+// With returns a Map with these changes. If a key has several changes, the last one counts.
 func (m *Map[V]) With(changes ...Change[V]) *Map[V] {
 	if m == nil {
 		m = Of[V](nil)
@@ -120,7 +121,7 @@ func (m *Map[V]) With(changes ...Change[V]) *Map[V] {
 	return next
 }
 
-// flat is With that makes a single map.
+// flat is With that makes a new plain map.
 func (m *Map[V]) flat(changes []Change[V]) *Map[V] {
 	all := make(map[string]V, m.size+len(changes))
 	maps.Insert(all, m.All())
@@ -134,8 +135,8 @@ func (m *Map[V]) flat(changes []Change[V]) *Map[V] {
 	return Of(all)
 }
 
-// Replaced returns the keys that have other values in o, and that both have. equal compares two
-// values. known is false if the two share too little to find out quickly.
+// Replaced returns the keys that m and o both have, with different values. equal compares two values. known
+// is false if m and o do not share their plain map: then Replaced does not compare them.
 func (m *Map[V]) Replaced(o *Map[V], equal func(a, b V) bool) (keys []string, known bool) {
 	if m == nil || o == nil {
 		return nil, m.Len() == 0 || o.Len() == 0

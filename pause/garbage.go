@@ -64,9 +64,9 @@ func Spare() (end func()) {
 }
 
 // Tidy collects garbage, apart from requests, if there is more than 16 MiB of it. It is for work that
-// makes a little garbage again and again, such as changes of a cluster: with much memory in use,
-// the runtime itself would let as much garbage accumulate. Tidy waits for the collection. During long
-// work, and with GOGC=off, it does nothing.
+// makes a little garbage again and again, such as changes of a cluster. With much memory in use, the
+// runtime itself would let garbage accumulate until it is as large as the memory in use. Tidy waits for
+// the collection. During long work, and with GOGC=off, it does nothing.
 func Tidy() {
 	if garbageSize() < leftGarbage || !beginning.TryLock() {
 		return

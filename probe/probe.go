@@ -32,11 +32,11 @@ const (
 	DefaultPatience = 4 * time.Second
 )
 
-// atOnce is how many connections are open at the same time, beside the two that wait.
+// atOnce limits the connections that are open at the same time, beside the two that wait.
 const atOnce = 3
 
-// A probe is over after Wait and longer, and has at least shortest for what it does beside
-// the wait.
+// A probe ends after Wait and longer, but it always has the time shortest for the connections that do
+// not wait.
 const (
 	longer   = 15 * time.Second
 	shortest = 55 * time.Second
@@ -55,7 +55,7 @@ type prober struct {
 	known chan struct{} // closed when found is complete
 }
 
-// found is what the first tries reveal.
+// found are the results of the first tries.
 type found struct {
 	protocol Protocol
 	payload  []byte
@@ -85,7 +85,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	late := p.late(ctx)
-	defer func() { cancel(); <-late }()
+	defer func() {
+		cancel()
+		for range late { // until the connection is closed
+		}
+	}()
 	if err := p.first(ctx); err != nil {
 		return nil, err
 	}
@@ -99,7 +103,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	l := <-late
-	late <- l // for the deferred function
 	if l.err != nil {
 		return nil, fmt.Errorf("probe %s: connect again: %w", p.Address, l.err)
 	}
@@ -129,11 +132,12 @@ type lateReply struct {
 	err error
 }
 
-// late begins the connection that sends its header after Wait. It uses what was found in
-// the meantime.
-func (p *prober) late(ctx context.Context) chan lateReply {
+// late begins the connection that sends its header after Wait, with the version and the payload that
+// first has found until then. The channel is closed after the reply.
+func (p *prober) late(ctx context.Context) <-chan lateReply {
 	result := make(chan lateReply, 1)
 	go func() {
+		defer close(result)
 		nothing := func(net.Conn) []byte { return nil }
 		r, err := p.wait(ctx, nothing, p.Wait, func(c net.Conn) (h, payload []byte) {
 			select {
@@ -249,7 +253,7 @@ func (p *prober) served(r reply) bool {
 	case HTTP:
 		got, base := status(r.bytes), status(plain.bytes)
 		return got != 0 && got != 400 && (got == base || !refusals[got])
-	case Greets: // what follows the greeting shows whether it took the header for a command
+	case Greets: // more lines than the greeting mean that the server took the header for a command
 		return len(r.bytes) > 0 && !r.closed && status(r.bytes) == 0 && !r.echoes() &&
 			(len(plain.bytes) == 0 || plain.closed || lines(r) <= lines(plain))
 	}
@@ -268,7 +272,7 @@ func lines(r reply) int { return bytes.Count(r.bytes, []byte("\n")) }
 
 func firstBytes(r reply) string { return string(r.bytes[:min(len(r.bytes), 16)]) }
 
-// second sends the headers that only receivers of headers can treat in different ways.
+// second sends odd headers, and adds the reactions to the report.
 func (p *prober) second(ctx context.Context, report *Report) error {
 	version := max(1, p.found.version)
 	payload := p.found.payload
@@ -314,7 +318,7 @@ func (p *prober) second(ctx context.Context, report *Report) error {
 	}
 	report.Stalled = p.lateReaction(s.reply)
 	p.note("stalled", report.Stalled, s.reply)
-	var leniently Reaction // to malformed headers that it serves
+	var leniently Reaction // the worst reaction to malformed headers that the endpoint serves
 	for _, j := range jobs {
 		r := j.reply.reaction(p.found.protocol == TLS)
 		shown := p.shown(j.reply)

@@ -43,7 +43,7 @@ func serve(t *testing.T, f func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// buffered is a connection whose first bytes were looked at.
+// buffered is a connection whose first bytes are in a buffer.
 type buffered struct {
 	net.Conn
 	r *bufio.Reader
@@ -196,7 +196,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// An endpoint that does not look at ports and checksums is known by it.
+// The report shows that an endpoint checks neither ports nor checksums.
 func TestLenient(t *testing.T) {
 	t.Parallel()
 	r, err := Run(t.Context(), Options{Wait: time.Second, Patience: 2 * time.Second, Address: serve(t, func(c net.Conn) {

@@ -37,18 +37,19 @@ type Report struct {
 	Protocol Protocol `json:"protocol"`
 	Reads    Reads    `json:"reads"`
 
-	// Late is the reaction to a header that comes after Options.Wait, or to the silence
-	// before it; Waits if the endpoint served it still. LateSeconds is when the reaction came.
+	// Late is the reaction to a header that comes after Options.Wait, or to the silence before the
+	// header. Waits means that the endpoint served the late header. LateSeconds is the time of the
+	// reaction, from the beginning of the connection.
 	Late        Reaction `json:"late,omitempty"`
 	LateSeconds float64  `json:"late_seconds,omitempty"`
-	// Stalled is the same for a header whose first part came at once.
+	// Stalled is the same for a header whose first part came without delay.
 	Stalled    Reaction `json:"stalled,omitempty"`
 	Truncated  Reaction `json:"truncated,omitempty"`  // the connection ended within the header
 	Duplicated Reaction `json:"duplicated,omitempty"` // the same header twice
 	Spoofed    Reaction `json:"spoofed,omitempty"`    // a header with a client that does not exist
 	Plaintext  Reaction `json:"plaintext,omitempty"`  // an HTTP request on a TLS port
-	// Malformed is the worst reaction to the malformed headers that the endpoint refuses, or
-	// to all of them if it refuses none. ServesMalformed are those that it serves.
+	// Malformed is the worst reaction to the malformed headers that the endpoint refuses, or to all
+	// malformed headers if it refuses none. ServesMalformed names the malformed headers that it serves.
 	Malformed       Reaction `json:"malformed,omitempty"`
 	ServesMalformed []string `json:"serves_malformed,omitempty"`
 
@@ -74,10 +75,10 @@ type Try struct {
 	Header   string   `json:"header"`
 	Reaction Reaction `json:"reaction"`
 	Seconds  float64  `json:"seconds"`         // until the reaction; 0: there was none
-	Reply    string   `json:"reply,omitempty"` // what came back, in a few words
+	Reply    string   `json:"reply,omitempty"` // the reply in a few words
 }
 
-// report judges what the first tries found.
+// report makes the report of the first tries, with the verdict.
 func (p *prober) report() *Report {
 	f := &p.found
 	r := &Report{Address: p.Address, Protocol: f.protocol, Reads: Reads{V1: f.reads["v1"], V2: f.reads["v2"]}}
@@ -102,7 +103,7 @@ func (r *Report) finish(p *prober, begun time.Time) {
 	r.Seconds = time.Since(begun).Round(time.Millisecond).Seconds()
 }
 
-// worse returns the reaction that an operator should know about.
+// worse returns the worse of two reactions.
 func worse(a, b Reaction) Reaction {
 	order := []Reaction{"", Closes, Waits, Alerts, Answers}
 	if slices.Index(order, a) > slices.Index(order, b) {

@@ -33,7 +33,7 @@ const (
 	Serves  Reaction = "serves"  // the request or the handshake succeeded
 )
 
-// reply is what came back on one connection.
+// reply has the bytes that the endpoint sent on one connection, and how the connection ended.
 type reply struct {
 	bytes  []byte
 	sent   []byte // the PROXY header that the try sent
@@ -53,7 +53,7 @@ func (p *prober) dial(ctx context.Context) (net.Conn, error) {
 	if end, ok := ctx.Deadline(); ok {
 		c.SetDeadline(end)
 	}
-	context.AfterFunc(ctx, func() { c.Close() }) // nobody needs the result any more
+	context.AfterFunc(ctx, func() { c.Close() }) // the probe has ended
 	return c, nil
 }
 

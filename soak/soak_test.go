@@ -554,7 +554,7 @@ func TestPrepare(t *testing.T) {
 	for kind := range kinds {
 		if !slices.Contains([]Kind{PlaintextOnTLS, WrongAddress, Refused, Timeout, Malformed, Local, UnexpectedReply, UnexpectedOutcome, MissingTrailers, Unsent}, kind) &&
 			!slices.Contains(slices.Concat(tolerated[faulty], tolerated[openBody]), kind) {
-			t.Errorf("nobody has thought of whether a fault may lead to %s", kind)
+			t.Errorf("no list of this test says whether a fault may cause %s", kind)
 		}
 	}
 }

@@ -241,21 +241,26 @@ func controllerMaps(m *kube.Manifests) map[config.ObjectName]bool {
 	return named
 }
 
-// isOfController reports whether a ConfigMap is that of a controller. named are those that controllers name.
+// isOfController reports whether a ConfigMap belongs to a controller. named has the names from the flags of
+// the controllers.
 func isOfController(named map[config.ObjectName]bool, o *corev1.ConfigMap) bool {
 	return named[config.ObjectName{Namespace: o.Namespace, Name: o.Name}] || controller.IsConfigMap(o.Name, o.Data)
 }
 
-// controllerSettings are the settings of the only ConfigMap of a controller, or else the defaults.
+// controllerSettings returns the settings in the ConfigMap of the controller. If the manifests have none or
+// several, it returns the defaults.
 func controllerSettings(m *kube.Manifests) *controller.Settings {
 	named := controllerMaps(m)
-	var data map[string]string
-	for n, o := range slices.DeleteFunc(slices.Clone(m.ConfigMaps), func(o *corev1.ConfigMap) bool { return !isOfController(named, o) }) {
-		if data = o.Data; n > 0 {
-			return controller.Read(nil)
+	var found []*corev1.ConfigMap
+	for _, o := range m.ConfigMaps {
+		if isOfController(named, o) {
+			found = append(found, o)
 		}
 	}
-	return controller.Read(data)
+	if len(found) != 1 {
+		return controller.Read(nil)
+	}
+	return controller.Read(found[0].Data)
 }
 
 // lintConfig is the configuration for converting the manifests: weir serves nothing else.

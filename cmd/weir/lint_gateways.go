@@ -24,8 +24,8 @@ kubernetes: {class: weir, gateways: {addresses: {pool: [198.18.0.0/16]}}}
 var readGatewayKinds = []string{gateway.KindClass, gateway.KindGateway, gateway.KindListenerSet, gateway.KindHTTPRoute, gateway.KindGRPCRoute, gateway.KindTLSRoute,
 	gateway.KindTCPRoute, gateway.KindPolicy, "ReferenceGrant"}
 
-// lintUnread reports on an object of another API for routes; nil: there is nothing to say. wrong are
-// the errors by object.
+// lintUnread reports on an object of another API for routes; nil: the object has no error. wrong are the
+// errors by object.
 func lintUnread(o kube.Unread, wrong map[string][]string) *report {
 	r := &report{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	switch {
@@ -67,7 +67,7 @@ func gatewayWrongs(m *kube.Manifests, add func(key gateway.Key, message string))
 	}
 }
 
-// tellStatus calls add with what the conditions of objects report.
+// tellStatus calls add for each condition that reports an error.
 func tellStatus(s *gateway.Status, add func(gateway.Key, string)) {
 	tell := func(key gateway.Key, prefix string, all []metav1.Condition) {
 		for i := range all {
@@ -104,7 +104,7 @@ func isFault(c *metav1.Condition) bool {
 	case string(gatewayv1.RouteReasonBackendNotFound), string(gatewayv1.ListenerReasonInvalidCertificateRef), string(gatewayv1.ListenerReasonInvalidCACertificateRef),
 		string(gatewayv1.ListenerReasonNoValidCACertificate): // the object may be in the cluster
 		return false
-	case string(gatewayv1.GatewayReasonListenersNotValid), string(gatewayv1.GatewayReasonListenersNotResolved): // the listeners say more
+	case string(gatewayv1.GatewayReasonListenersNotValid), string(gatewayv1.GatewayReasonListenersNotResolved): // conditions of the listeners have the details
 		return false
 	}
 	switch c.Type {
@@ -116,8 +116,8 @@ func isFault(c *metav1.Condition) bool {
 	return false
 }
 
-// asIfOwn returns the objects of manifests with a class of weir's for all Gateways. Gateways that are
-// not in the manifests are there with the listeners that routes name.
+// asIfOwn returns the objects of manifests with a class of weir for all Gateways. It adds the Gateways that
+// routes name and the manifests do not have, with listeners for these routes.
 func asIfOwn(m *kube.Manifests) *gateway.Objects {
 	const class = "weir"
 	o := *m.Gateway

@@ -148,10 +148,10 @@ func (m *migration) print(out io.Writer) {
 		step("Change this file:", changes)
 	}
 	if len(closed) > 0 {
-		step("Solve what weir would close. These answer 503 until then:", closed)
+		step("Change these Ingresses, keys and flags. weir answers 503 for them:", closed)
 	}
 	if len(different) > 0 {
-		step("Look at what weir serves without an annotation or a key:", different)
+		step("Check these. weir serves them, but ignores the annotation, the key or the flag:", different)
 	}
 	if wrong := m.wrong(); len(wrong) > 0 {
 		step("Correct what weir cannot serve:", wrong)
@@ -165,7 +165,7 @@ func (m *migration) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s", text)
 }
 
-// what names the controller, or what stands for it.
+// what names the controller and its ConfigMap.
 func (m *migration) what() string {
 	from := "ingress-nginx with its default flags"
 	if m.controller != nil {
@@ -189,14 +189,14 @@ func (m *migration) kept() string {
 	return controller.OneLine(kept)
 }
 
-// effects returns what weir would close, so that requests get 503, and what it would serve in another way because it ignores an annotation,
-// a key or a flag. Each entry names the object.
+// effects returns two lists of annotations, keys and flags, each with its object. Those in closed make weir answer 503. weir
+// ignores those in different, and serves the requests in another way than ingress-nginx.
 func (m *migration) effects() (closed, different []string) {
 	settings, refused := controller.Read(m.of.Data), map[string]bool{}
 	for _, r := range controller.Rate(m.of.Data) {
 		refused[r.Name] = r.Refused
 	}
-	everywhere := func(name string) bool { // told once, below
+	everywhere := func(name string) bool { // closed names the key once, for all Ingresses
 		key, ok := annotation.KeyOf(name)
 		return ok && (refused[key] || key == "configuration-snippet" && refused["location-snippet"])
 	}
@@ -231,7 +231,7 @@ func (m *migration) wrong() (all []string) {
 	for key, messages := range found {
 		for _, message := range messages {
 			if strings.HasPrefix(message, "All paths of this Ingress answer 503") {
-				continue // effects has it
+				continue // effects returns these
 			}
 			all = append(all, strings.Replace(key, "/", " ", 1)+": "+message)
 		}

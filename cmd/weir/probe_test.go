@@ -10,13 +10,14 @@ import (
 )
 
 const probeable = `
+admin: {address: '@admin'}
 listeners: {web: {address: '@web', protocol: http, proxy_protocol: edge}}
 proxy_protocol: {edge: {header_timeout: 1s, rules: [{from: [127.0.0.0/8], header: require}]}}
 routes: [{listeners: [web], respond: {body: hello}}]
 `
 
 func TestProbeCommand(t *testing.T) {
-	r := newRunning(t, probeable, "web")
+	r := newRunning(t, probeable, "web", "admin")
 	out, errs, status := weir("probe", "--wait", "10s", "--json", r.address("web"))
 	var report probe.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || status != 0 {

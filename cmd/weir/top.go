@@ -61,8 +61,8 @@ type topOptions struct {
 	admin        adminOptions
 }
 
-// topSorts are the orders of routes, by key.
-var topSorts = map[byte]string{'r': "requests", 'e': "errors", 'p': "p99", 'n': "name"}
+// topSorts are the orders of routes. The first letter of an order is its key on the keyboard.
+var topSorts = []string{"requests", "errors", "p99", "name"}
 
 // leastForRates is the time after which a weir reads its counts again.
 const leastForRates = 1100 * time.Millisecond
@@ -74,9 +74,8 @@ func (o *topOptions) run(c *cobra.Command, urls []string) error {
 	if o.every < 500*time.Millisecond {
 		return fmt.Errorf("--every %v is too short: each update costs the weir some work; write at least 500ms", o.every)
 	}
-	sorts := []string{"requests", "errors", "p99", "name"}
-	if !slices.Contains(sorts, o.sort) {
-		return fmt.Errorf("--sort %s: there is no such column; write one of %s", o.sort, strings.Join(sorts, ", "))
+	if !slices.Contains(topSorts, o.sort) {
+		return fmt.Errorf("--sort %s: there is no such column; write one of %s", o.sort, strings.Join(topSorts, ", "))
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
@@ -87,10 +86,10 @@ func (o *topOptions) run(c *cobra.Command, urls []string) error {
 	return o.runScreen(ctx, out, urls)
 }
 
-// topAnswer is what an instance answered.
+// topAnswer is the last answer of an instance.
 type topAnswer struct {
 	address  string
-	overview *status.Overview // the last one; nil: there was none
+	overview *status.Overview // of the last successful request; nil: no request has succeeded
 	err      error            // of the last request
 }
 
@@ -191,15 +190,17 @@ func (o *topOptions) runScreen(ctx context.Context, out *os.File, urls []string)
 			if k == 'q' || k == 3 || k == 4 { // Ctrl-C and Ctrl-D
 				return nil
 			}
-			if by := topSorts[k]; by != "" {
-				s.sort = by
-				for _, order := range orders {
-					select {
-					case <-order:
-					default:
-					}
-					order <- by
+			i := slices.IndexFunc(topSorts, func(by string) bool { return by[0] == k })
+			if i < 0 {
+				continue
+			}
+			s.sort = topSorts[i]
+			for _, order := range orders {
+				select {
+				case <-order: // an earlier order that follow has not taken
+				default:
 				}
+				order <- s.sort
 			}
 		case <-ctx.Done():
 			return nil

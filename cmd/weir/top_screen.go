@@ -15,7 +15,7 @@ import (
 	"github.com/weirproxy/weir/cmd/weir/node/status"
 )
 
-// topScreen is what top shows.
+// topScreen makes the lines that top shows.
 type topScreen struct {
 	answers       []topAnswer
 	sort          string
@@ -151,7 +151,7 @@ func (s *topScreen) instances() []string {
 	return append(columns(rows), "")
 }
 
-// routes adds up the routes of all instances by name. Percentiles are those of the slowest instance.
+// routes adds up the routes of all instances by name. A percentile is that of the slowest instance.
 func (s *topScreen) routes() []string {
 	sums, all := make(map[string]*status.Route), 0
 	for _, a := range s.answers {

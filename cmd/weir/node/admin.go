@@ -93,7 +93,7 @@ const adminIndex = `weir, admin port
 GET  /              in a browser: the status page
 GET  /metrics       for Prometheus
 GET  /status        the health of this node, connections and endpoints
-GET  /status/overview  what the page shows: traffic, routes, backends, certificates, refusals
+GET  /status/overview  the data of the status page: traffic, routes, backends, certificates, refusals
 GET  /config        the configuration in effect
 GET  /explain       the way of a request through the configuration in effect; weir explain --admin asks it
 GET  /kubernetes    the objects of the cluster, and their faults

@@ -18,7 +18,7 @@ import (
 	"github.com/weirproxy/weir/tls/acme"
 )
 
-// observed is what weir remembers for the status page.
+// observed has the memory of weir for the status page.
 type observed struct {
 	started time.Time
 	history status.History
@@ -29,7 +29,7 @@ type observed struct {
 	overview
 }
 
-// begin returns log with a copy of its lines for the page.
+// begin returns a logger that writes to log and also adds an event for each line.
 func (o *observed) begin(log *zap.Logger) *zap.Logger {
 	o.started = time.Now()
 	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewTee(c, &eventCore{events: &o.events}) }))
@@ -52,33 +52,25 @@ func (s *server) observe(ctx context.Context) {
 	}
 }
 
-// countRefusals notes the responses of weir that refused requests, or that had no endpoint.
+// countRefusals counts the requests that weir refused, or for which it had no endpoint.
 func (s *server) countRefusals(now time.Time) {
-	type sum struct {
-		n, most uint64
-		route   string // with the most of them
-	}
-	sums := make(map[string]*sum)
+	all, most := make(map[string]status.RefusedRequests), make(map[string]uint64)
 	s.proxy.Metrics.EachRefusal(func(route, reason string, n uint64) {
-		of := sums[reason]
-		if of == nil {
-			of = new(sum)
-			sums[reason] = of
+		of := all[reason]
+		if of.Count += n; n > most[reason] {
+			of.Route, most[reason] = route, n
 		}
-		if of.n += n; n > of.most || of.most == 0 {
-			of.most, of.route = n, route
-		}
+		all[reason] = of
 	})
-	for reason, of := range sums {
-		s.refused.Requests(now, of.route, reason, of.n)
-	}
+	s.refused.CountRequests(now, all)
 }
 
+// clientOf returns the client address of a record; empty: it is not known.
 func clientOf(r *accesslog.Record) string {
-	if r.Origin == nil || !r.Origin.Client.IsValid() {
-		return ""
+	if client := r.ClientAddress(); client.IsValid() {
+		return client.String()
 	}
-	return r.Origin.Client.String()
+	return ""
 }
 
 func errorText(err error) string {
@@ -88,7 +80,7 @@ func errorText(err error) string {
 	return cut(err.Error())
 }
 
-// eventCore adds the lines of weir's own log to the events. They are few: their rate is limited.
+// eventCore adds an event for each line of weir's own log. The rate of such lines is limited.
 type eventCore struct {
 	events *status.Events
 	with   []zapcore.Field
@@ -127,7 +119,7 @@ func (c *eventCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// issuing remembers the last attempts to obtain certificates that did not succeed.
+// issuing remembers failed attempts to obtain certificates: for each name the last one.
 type issuing struct {
 	mu    sync.Mutex
 	names map[string]acme.Event
@@ -150,7 +142,8 @@ func (i *issuing) note(e acme.Event) {
 	}
 }
 
-// list returns the attempts for names that certificates still have. cfg is the configuration in effect.
+// list returns the failed attempts by name. It forgets the names that cfg, the configuration in effect, no
+// longer has.
 func (i *issuing) list(cfg *config.Config) map[string]acme.Event {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -163,7 +156,7 @@ func (i *issuing) list(cfg *config.Config) map[string]acme.Event {
 		if c.ACME == nil {
 			continue
 		}
-		onDemand = onDemand || len(c.ACME.Hosts) == 0
+		onDemand = onDemand || c.ACME.OnDemand != nil
 		for _, h := range c.ACME.Hosts {
 			if e, ok := i.names[h]; ok {
 				all[h] = e

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"crypto/tls"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,17 +18,17 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// overview has the parts of the Overview that take long with ten thousand routes. All pages that
-// are open share them.
+// overview has the parts of the Overview that take long with ten thousand routes. All open pages share
+// these parts.
 type overview struct {
 	mu     sync.Mutex
-	at     time.Time // when the parts until slowAt were read
+	at     time.Time // when the parts before slowAt were read
 	total  tally.Counts
 	open   map[string]*listener.OpenNow
 	routes []status.Route
 	behind []status.Backend // without endpoints
 
-	slowAt time.Time // when the following were read
+	slowAt time.Time // when certs and tls were read
 	certs  []status.Certificate
 	tls    status.TLS
 
@@ -86,7 +87,7 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 		}
 		o.Listeners = append(o.Listeners, row)
 	}
-	for _, n := range open { // those of removed listeners included
+	for _, n := range open { // removed listeners included
 		o.Connections.Parked += n.Parked
 		for state, count := range n.States {
 			o.Connections.Open += count
@@ -101,8 +102,8 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 // leastForMemory is the least number of connections for which memory is divided by it.
 const leastForMemory = 1000
 
-// longParts returns the rows of all routes, backends and certificates, and sets all parts of o that are
-// no lists. The caller must not change the rows.
+// longParts returns the rows of all routes, backends and certificates, and sets the parts of o that
+// depend on them, or on the configuration. The caller must not change the rows.
 func (s *server) longParts(now time.Time, o *status.Overview) ([]status.Route, []status.Backend, []status.Certificate) {
 	v := &s.overview
 	v.mu.Lock()
@@ -113,7 +114,7 @@ func (s *server) longParts(now time.Time, o *status.Overview) ([]status.Route, [
 			v.of, v.infos = cfg, routeInfos(cfg)
 		}
 		v.at, v.total, v.open = now, s.proxy.Metrics.Total(), s.lm.Open()
-		v.routes = s.rates.Look(now, v.infos, s.routeCounts())
+		v.routes = s.rates.Observe(now, v.infos, s.routeCounts())
 		v.behind = s.backendRows()
 		s.countRefusals(now)
 	}
@@ -128,7 +129,7 @@ func (s *server) longParts(now time.Time, o *status.Overview) ([]status.Route, [
 // mostHostsShown limits the hosts of one route in the Overview.
 const mostHostsShown = 20
 
-// routeInfos lists the routes by name: routes of objects are several Routes with one name.
+// routeInfos lists the routes by name. An object of the cluster may have several config.Routes with one name.
 func routeInfos(cfg *config.Config) []status.RouteInfo {
 	infos := make([]status.RouteInfo, 0, len(cfg.Routes))
 	at := make(map[string]int, len(cfg.Routes))
@@ -156,7 +157,7 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 
 func (s *server) routeCounts() map[string]*status.RouteCounts {
 	counts := make(map[string]*status.RouteCounts)
-	var some []status.RouteCounts // made many at a time
+	var some []status.RouteCounts // allocated 256 at a time
 	s.proxy.Metrics.EachRoute(func(route string, c *tally.Counts, tunnels int) {
 		of := counts[route]
 		if of == nil {
@@ -181,7 +182,7 @@ func (s *server) backendRows() []status.Backend {
 	return rows
 }
 
-// addEndpoints adds the endpoints of a backend, those with a problem first.
+// addEndpoints adds the endpoints of a backend. Endpoints with a problem come first.
 func (s *server) addEndpoints(b *status.Backend) {
 	b.Endpoints = []status.Endpoint{}
 	st, ok := s.backends.StatusOf(b.Name)
@@ -244,14 +245,14 @@ func (s *server) tlsShown() status.TLS {
 	seen := s.proxy.Clients.Seen()
 	t := status.TLS{Since: seen.Since.UTC(), Versions: make(map[string]uint64), Old: []status.OldClients{}}
 	for _, m := range seen.Modern {
-		t.Versions["TLS 1.3"] += m.Count
+		t.Versions[policy.VersionName(tls.VersionTLS13)] += m.Count
 	}
 	for _, c := range seen.Clients {
 		if c.Result != "ok" {
 			continue
 		}
 		t.Versions[c.Version] += c.Count
-		if old := c.Version == policy.VersionName(0x0301) || c.Version == policy.VersionName(0x0302); old && len(t.Old) < mostOldClients {
+		if old := c.Version == policy.VersionName(tls.VersionTLS10) || c.Version == policy.VersionName(tls.VersionTLS11); old && len(t.Old) < mostOldClients {
 			t.Old = append(t.Old, status.OldClients{Host: c.Host, Network: c.Network, Version: c.Version, JA4: c.JA4, Count: c.Count, LastSeen: c.Last.UTC()})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/cmd/weir/node/status"
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/tls/acme"
 )
 
@@ -161,6 +163,13 @@ routes:
 	r.issuing.note(acme.Event{Kind: acme.Failed, Name: "demanded.test", Err: errors.New("no"), Next: next, OnDemand: true})
 	if got := r.issuing.list(&cfg); len(got) != 0 {
 		t.Errorf("names that no certificate has: %v", got)
+	}
+	cfg.Certificates = []config.Certificate{{ACME: &config.ACME{Hosts: []string{"own.test"}, OnDemand: new(config.OnDemand)}}}
+	for _, name := range []string{"own.test", "removed.test", "demanded.test"} {
+		r.issuing.note(acme.Event{Kind: acme.Failed, Name: name, Err: errors.New("no"), Next: next, OnDemand: name == "demanded.test"})
+	}
+	if got := slices.Sorted(maps.Keys(r.issuing.list(&cfg))); !slices.Equal(got, []string{"demanded.test", "own.test"}) {
+		t.Errorf("names of an entry with hosts and on_demand: %v", got)
 	}
 	o := r.overviewOf("")
 	if c := o.Certificates.Rows; len(c) != 1 || c[0].Source != "self-signed" || c[0].NotAfter.Before(time.Now()) || c[0].Names[0] != "own.test" || c[0].Soon {

@@ -34,8 +34,8 @@ type tracing struct {
 // spanBuffer limits the spans that wait for their receiver, in bytes.
 const spanBuffer = 8 << 20
 
-// adoptTraces puts the traces of a configuration into effect. The receiver is kept if it does not
-// change. It does not wait.
+// adoptTraces puts the traces of a configuration into effect, without waiting. If the receiver stays the
+// same, the exporter goes on.
 func (s *server) adoptTraces(cfg *config.Config) {
 	before, want := s.tracing, cfg.Traces
 	if want == nil {
@@ -91,7 +91,7 @@ func (s *server) startTracing(c config.Traces, node string) *tracing {
 }
 
 // newReceiverClient makes the client for a receiver of spans. It follows no redirects and uses no
-// proxy of the environment: spans go where the configuration says.
+// proxy of the environment. So spans reach only the URL in the configuration.
 func newReceiverClient(o *config.OTLP) *http.Client {
 	t := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 1, IdleConnTimeout: time.Minute}
 	if len(o.CAPool) > 0 {
@@ -156,7 +156,7 @@ func sendGRPC(ctx context.Context, client *http.Client, to string, headers []con
 	return err
 }
 
-// post sends a request and reads the response, so that its trailers are there.
+// post sends a request and reads the whole response, with its trailers.
 func post(ctx context.Context, client *http.Client, to, kind string, headers []config.SecretHeader, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -181,7 +181,7 @@ func post(ctx context.Context, client *http.Client, to, kind string, headers []c
 	return res, nil
 }
 
-// withoutURL removes the URL from an error of net/http: the log line has it already.
+// withoutURL removes the URL from an error of net/http, because the log line has the URL already.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

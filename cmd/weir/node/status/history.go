@@ -40,7 +40,7 @@ func (h *History) Add(at time.Time, counts tally.Counts, connections int) {
 	h.samples = append(h.samples, sample{at, counts, connections})
 }
 
-// Traffic returns the traffic until now. counts are those of now.
+// Traffic returns the traffic until now. counts are the counts at this moment.
 func (h *History) Traffic(now time.Time, counts tally.Counts) Traffic {
 	h.mu.Lock()
 	defer h.mu.Unlock()

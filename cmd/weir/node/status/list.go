@@ -45,8 +45,8 @@ func (q *Query) matches(more []string, texts ...string) bool {
 	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
 }
 
-// pageOf makes the list of the rows that match, in the order of compare. It finds the page that
-// exists if q wants a page after the last.
+// pageOf makes one page of the rows that match, in the order of compare. If q wants a page after the
+// last one, pageOf makes the last one.
 func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b *T) int) List[T] {
 	l := List[T]{All: len(all), Rows: []T{}}
 	var found []*T

@@ -6,23 +6,36 @@ import (
 	"time"
 )
 
-// The limits of what strangers and tenants can make weir remember.
+// Limits for the memory that strangers and tenants can make weir use.
 const (
 	mostRefusals = 200 // kinds of refusals
 	mostEvents   = 100
-	detailEvery  = time.Second // details of one kind are noted at most that often
+	detailEvery  = time.Second // at least, between two updates of the details of a kind
 )
 
 // Refusals counts refused connections and requests by kind. The zero value is ready for use.
 type Refusals struct {
 	mu    sync.Mutex
-	kinds map[refusalKey]*Refusal
-	noted map[refusalKey]time.Time // when the details were noted
+	kinds map[refusalKey]*refusals
 }
 
 type refusalKey struct{ what, where, reason string }
 
-// Count counts one refused connection of a listener. detail is called only if its text is needed.
+// refusals are the refusals of one kind.
+type refusals struct {
+	Refusal
+	detailed time.Time // the last update of Client and Detail
+	sum      uint64    // of requests: the RefusedRequests.Count of the last call
+}
+
+// RefusedRequests are the requests that weir has refused for a reason.
+type RefusedRequests struct {
+	Count uint64 // it becomes smaller when a route with such requests is removed
+	Route string // the route with most of them
+}
+
+// Count counts one refused connection of a listener. Count calls detail at most once a second for
+// each kind.
 func (r *Refusals) Count(now time.Time, where, reason string, detail func() (client, text string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,51 +46,57 @@ func (r *Refusals) Count(now time.Time, where, reason string, detail func() (cli
 	}
 	k.Count++
 	k.Last = now
-	if now.Sub(r.noted[key]) >= detailEvery {
-		r.noted[key] = now
+	if now.Sub(k.detailed) >= detailEvery {
+		k.detailed = now
 		k.Client, k.Detail = detail()
 	}
 }
 
-// Requests sets the number of requests that weir has refused for a reason. where is a route for
-// which the number has grown.
-func (r *Refusals) Requests(now time.Time, where, reason string, count uint64) {
+// CountRequests adds the requests that weir has refused since the last call. all has the refused requests
+// of all routes, by reason.
+func (r *Refusals) CountRequests(now time.Time, all map[string]RefusedRequests) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.kind(refusalKey{what: "request", reason: reason})
-	if k == nil || k.Count == count {
-		return
+	for key, k := range r.kinds {
+		k.sum = min(k.sum, all[key.reason].Count)
 	}
-	k.Where, k.Count, k.Last = where, count, now
+	for reason, of := range all {
+		k := r.kind(refusalKey{what: "request", reason: reason})
+		if k == nil || of.Count == k.sum {
+			continue
+		}
+		k.Count += of.Count - k.sum
+		k.sum, k.Where, k.Last = of.Count, of.Route, now
+	}
 }
 
-// kind returns the entry of a key; nil: there are too many.
-func (r *Refusals) kind(key refusalKey) *Refusal {
+// kind returns the entry of a key; nil: there are too many kinds.
+func (r *Refusals) kind(key refusalKey) *refusals {
 	k := r.kinds[key]
 	if k != nil || len(r.kinds) >= mostRefusals {
 		return k
 	}
 	if r.kinds == nil {
-		r.kinds, r.noted = make(map[refusalKey]*Refusal), make(map[refusalKey]time.Time)
+		r.kinds = make(map[refusalKey]*refusals)
 	}
-	k = &Refusal{What: key.what, Where: key.where, Reason: key.reason}
+	k = &refusals{Refusal: Refusal{What: key.what, Where: key.where, Reason: key.reason}}
 	r.kinds[key] = k
 	return k
 }
 
-// List returns all kinds, the last one first.
+// List returns all kinds. The kind with the latest refusal comes first.
 func (r *Refusals) List() []Refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]Refusal, 0, len(r.kinds))
 	for _, k := range r.kinds {
-		list = append(list, *k)
+		list = append(list, k.Refusal)
 	}
 	slices.SortFunc(list, func(a, b Refusal) int { return b.Last.Compare(a.Last) })
 	return list
 }
 
-// Events keeps the last events. The zero value is ready for use.
+// Events keeps the latest events. The zero value is ready for use.
 type Events struct {
 	mu   sync.Mutex
 	list []Event // the oldest first
@@ -99,7 +118,7 @@ func (e *Events) Add(now time.Time, bad bool, text string) {
 	e.list = append(e.list, Event{At: now, Bad: bad, Text: text, Times: 1})
 }
 
-// List returns the events, the last one first.
+// List returns the events, the latest one first.
 func (e *Events) List() []Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproxy/weir/proxy/tally"
 )
 
-// RouteInfo is what the configuration says of a route.
+// RouteInfo are the parts of a route in the configuration that a row shows.
 type RouteInfo struct {
 	Name     string
 	Hosts    []string
@@ -18,38 +18,36 @@ type RouteInfo struct {
 	Backend  string
 }
 
-// RouteCounts is what a route has done.
+// RouteCounts are the counts of the requests of a route, and its open tunnels.
 type RouteCounts struct {
 	tally.Counts
 	Tunnels int // open now
 }
 
-// forgetAfter is the time after which nobody looks at routes any more.
+// forgetAfter is the time after the last observation until a Watch forgets it.
 const forgetAfter = time.Minute
 
-// Watch computes the rates of routes between two looks. It needs memory only while somebody
-// looks. The zero value is ready for use.
+// Watch computes the rates of routes between two observations. A minute after the last observation, the
+// Watch needs no memory. The zero value is ready for use.
 type Watch struct {
 	mu          sync.Mutex
-	older, last look
+	older, last observation
 }
 
-// look has the counts of all routes at a moment.
-type look struct {
+// observation has the counts of all routes at a moment.
+type observation struct {
 	at     time.Time
 	counts map[string]*RouteCounts // by the name of the route
 }
 
-// Look notes the counts of a moment, and returns the rows of all routes. The caller must not change
-// counts afterwards. Rates have 0 seconds in the first look.
-func (w *Watch) Look(now time.Time, routes []RouteInfo, counts map[string]*RouteCounts) []Route {
+// Observe records the counts of a moment, and returns the rows of all routes. The caller must not change
+// counts afterwards. After the first observation, all rates have 0 seconds.
+func (w *Watch) Observe(now time.Time, routes []RouteInfo, counts map[string]*RouteCounts) []Route {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now.Sub(w.last.at) > forgetAfter {
-		w.older, w.last = look{}, look{}
-	}
+	w.forgetOld(now)
 	if w.last.counts == nil || now.Sub(w.last.at) >= leastWindow {
-		w.older, w.last = w.last, look{now, counts}
+		w.older, w.last = w.last, observation{now, counts}
 	}
 	before := w.older
 	if before.counts == nil && now.After(w.last.at) {
@@ -70,16 +68,22 @@ func (w *Watch) Look(now time.Time, routes []RouteInfo, counts map[string]*Route
 	return rows
 }
 
-// Forget gives the memory back if nobody looks any more.
+// Forget frees the memory of observations that are older than a minute.
 func (w *Watch) Forget(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.forgetOld(now)
+}
+
+// forgetOld is Forget. The caller holds w.mu.
+func (w *Watch) forgetOld(now time.Time) {
 	if now.Sub(w.last.at) > forgetAfter {
-		w.older, w.last = look{}, look{}
+		w.older, w.last = observation{}, observation{}
 	}
 }
 
-func rowOf(info RouteInfo, now time.Time, c *RouteCounts, before look) Route {
+// rowOf returns the row of a route. c are the counts of now; nil: the route has had no traffic.
+func rowOf(info RouteInfo, now time.Time, c *RouteCounts, before observation) Route {
 	r := Route{Name: info.Name, Hosts: info.Hosts, Position: info.Position, Backend: info.Backend}
 	if c == nil {
 		if before.counts != nil {
@@ -120,7 +124,7 @@ func PageOfRoutes(all []Route, q Query) List[Route] {
 		})
 }
 
-// PageOfBackends returns one page of the backends: those with a problem first.
+// PageOfBackends returns one page of the backends. Backends with a problem come first.
 func PageOfBackends(all []Backend, q Query) List[Backend] {
 	bad := func(b *Backend) bool { return b.Down > 0 || b.Working == 0 }
 	return pageOf(all, q,
@@ -134,8 +138,8 @@ func PageOfBackends(all []Backend, q Query) List[Backend] {
 		})
 }
 
-// PageOfCertificates returns one page of the certificates: those with a problem first, then those
-// that end first.
+// PageOfCertificates returns one page of the certificates. Certificates with a problem come first. The
+// others are ordered by their end.
 func PageOfCertificates(all []Certificate, q Query) List[Certificate] {
 	bad := func(c *Certificate) bool { return c.Soon || c.NotAfter.IsZero() || c.Error != "" }
 	return pageOf(all, q,

@@ -1,6 +1,5 @@
-// Package status is what people see of a running weir: the Overview, which the admin port serves
-// as JSON, and the page that shows it in a browser. weir top shows the same Overview in a
-// terminal. The package knows no other part of weir; package node fills the Overview.
+// Package status describes a running weir to people. The admin port serves the Overview as JSON. The
+// status page shows it in a browser, weir top in a terminal. Package node fills the Overview.
 package status
 
 import "time"
@@ -24,8 +23,8 @@ type Overview struct {
 	Backends     List[Backend]     `json:"backends"`
 	Certificates List[Certificate] `json:"certificates"`
 	TLS          TLS               `json:"tls"`
-	Refusals     []Refusal         `json:"refusals"`          // the last one first
-	Events       []Event           `json:"events"`            // the last one first
+	Refusals     []Refusal         `json:"refusals"`          // the latest one first
+	Events       []Event           `json:"events"`            // the latest one first
 	Objects      *Objects          `json:"objects,omitempty"` // nil: weir serves no cluster
 }
 
@@ -156,19 +155,19 @@ type Certificate struct {
 	Names    []string  `json:"names"`
 	Source   string    `json:"source"`             // the file, the Secret, acme or self-signed
 	NotAfter time.Time `json:"not_after,omitzero"` // zero: there is no certificate yet
-	Soon     bool      `json:"soon"`               // it should have been renewed
+	Soon     bool      `json:"soon"`               // its renewal is overdue
 	Next     time.Time `json:"next,omitzero"`      // of ACME: the next attempt after a failure
-	Error    string    `json:"error,omitempty"`    // of the last attempt
+	Error    string    `json:"error,omitempty"`    // of the last attempt, if it failed
 }
 
-// TLS counts handshakes since Since by version, and has clients that need an old version.
+// TLS counts handshakes by version, and lists clients that need an old version.
 type TLS struct {
-	Since    time.Time         `json:"since"`
-	Versions map[string]uint64 `json:"versions"`
-	Old      []OldClients      `json:"old"` // the last seen first
+	Since    time.Time         `json:"since"`    // the beginning of the counts
+	Versions map[string]uint64 `json:"versions"` // handshakes by version, such as "TLS 1.3"
+	Old      []OldClients      `json:"old"`      // the latest handshake first
 }
 
-// OldClients are clients that cannot use TLS 1.2.
+// OldClients are clients of a host and network that negotiated TLS 1.0 or 1.1.
 type OldClients struct {
 	Host     string    `json:"host"`
 	Network  string    `json:"network"`
@@ -180,12 +179,13 @@ type OldClients struct {
 
 // Refusal counts connections and requests that weir refused for one reason.
 type Refusal struct {
-	Where  string    `json:"where"` // the listener of a connection, or the last route
+	Where  string    `json:"where"` // the listener of a connection, or the route with most of the requests
 	What   string    `json:"what"`  // connection or request
 	Reason string    `json:"reason"`
 	Count  uint64    `json:"count"` // since the start
 	Last   time.Time `json:"last"`
-	// Client and Detail are those of the last one that was noted; they may be empty.
+	// Client is the address of a client that weir refused lately, and Detail the error. They are
+	// updated once a second at most, and empty for requests.
 	Client string `json:"client,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -207,7 +207,7 @@ type Objects struct {
 	Faults   List[Fault] `json:"faults"`
 }
 
-// Fault is an error of an object.
+// Fault is an error of an object of the cluster.
 type Fault struct {
 	Kind    string `json:"kind"`
 	Object  string `json:"object"`

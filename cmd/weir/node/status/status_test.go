@@ -118,16 +118,16 @@ func TestPagesShowProblemsFirst(t *testing.T) {
 	}
 }
 
-// Rates need two looks. weir forgets them if nobody looks.
+// Rates need two observations. A Watch forgets observations after a minute.
 func TestWatch(t *testing.T) {
 	var w Watch
 	var a, b tally.Tally
 	infos := []RouteInfo{{Name: "a", Hosts: []string{}}, {Name: "idle", Hosts: []string{}}}
-	look := func(at time.Duration) (rows []Route) {
+	observe := func(at time.Duration) (rows []Route) {
 		counts := map[string]*RouteCounts{"a": {Tunnels: 2}, "": {}}
 		a.AddTo(&counts["a"].Counts)
 		b.AddTo(&counts[""].Counts)
-		rows = w.Look(start.Add(at), infos, counts)
+		rows = w.Observe(start.Add(at), infos, counts)
 		slices.SortFunc(rows, func(a, b Route) int { return strings.Compare(a.Name, b.Name) })
 		return rows
 	}
@@ -138,25 +138,25 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	hit(5)
-	rows := look(0)
+	rows := observe(0)
 	if len(rows) != 3 || rows[1].Total != 5 || rows[1].Failed != 5 || rows[1].Tunnels != 2 || rows[1].Now.Seconds != 0 || rows[2].Total != 0 {
-		t.Fatalf("first look: %+v", rows)
+		t.Fatalf("first observation: %+v", rows)
 	}
 	hit(4)
-	rows = look(2 * time.Second)
+	rows = observe(2 * time.Second)
 	if !near(rows[1].Now.Requests, 2) || !near(rows[1].Now.Errors, 2) || !near(rows[0].Now.Refused, 2) || !near(rows[2].Now.Seconds, 2) {
-		t.Errorf("second look: %+v", rows)
+		t.Errorf("second observation: %+v", rows)
 	}
 	hit(8)
-	if rows = look(6 * time.Second); !near(rows[1].Now.Requests, 2) {
-		t.Errorf("third look: %+v", rows[1].Now)
+	if rows = observe(6 * time.Second); !near(rows[1].Now.Requests, 2) {
+		t.Errorf("third observation: %+v", rows[1].Now)
 	}
 	hit(6)
-	if rows = look(8 * time.Second); !near(rows[1].Now.Seconds, 8) || !near(rows[1].Now.Requests, 18.0/8) {
-		t.Errorf("fourth look: %+v", rows[1].Now) // since the look before the last
+	if rows = observe(8 * time.Second); !near(rows[1].Now.Seconds, 8) || !near(rows[1].Now.Requests, 18.0/8) {
+		t.Errorf("fourth observation: %+v", rows[1].Now) // since the observation before the last
 	}
-	if rows = look(12 * time.Second); !near(rows[1].Now.Seconds, 6) {
-		t.Errorf("fifth look: %+v", rows[1].Now)
+	if rows = observe(12 * time.Second); !near(rows[1].Now.Seconds, 6) {
+		t.Errorf("fifth observation: %+v", rows[1].Now)
 	}
 	w.Forget(start.Add(30 * time.Second))
 	if w.last.counts == nil {
@@ -166,7 +166,7 @@ func TestWatch(t *testing.T) {
 	if w.last.counts != nil || w.older.counts != nil {
 		t.Error("not forgotten after 2 minutes")
 	}
-	if rows = look(3 * time.Minute); rows[1].Now.Seconds != 0 || rows[1].Total != 23 {
+	if rows = observe(3 * time.Minute); rows[1].Now.Seconds != 0 || rows[1].Total != 23 {
 		t.Errorf("after a pause: %+v", rows[1])
 	}
 }
@@ -184,7 +184,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		r.Count(start.Add(time.Hour), fmt.Sprint(i), "late", detail)
 	}
-	r.Requests(start.Add(2*time.Hour), "shop", "no_endpoint", 5) // there is no room
+	r.CountRequests(start.Add(2*time.Hour), map[string]RefusedRequests{"no_endpoint": {5, "shop"}}) // there is no room
 	list := r.List()
 	if len(list) != mostRefusals {
 		t.Errorf("%d kinds", len(list))
@@ -192,11 +192,30 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if last := list[len(list)-1]; last.Count != 1000 || last.Client != "192.0.2.1:1234" || last.Detail != "why" || last.Where != "web" {
 		t.Errorf("%+v", last)
 	}
-	r = Refusals{}
-	r.Requests(start, "shop", "no_endpoint", 5)
-	r.Requests(start.Add(time.Minute), "blog", "no_endpoint", 5) // not one more
-	if got := r.List()[0]; got.Last != start || got.Where != "shop" || got.Count != 5 {
-		t.Errorf("%+v", got)
+}
+
+// The count of a reason becomes smaller when a route is removed. That is no new refusal, and the sum since
+// the start stays.
+func TestRefusedRequests(t *testing.T) {
+	var r Refusals
+	for i, step := range []struct {
+		all      map[string]RefusedRequests
+		count    uint64
+		route    string
+		lastStep int
+	}{
+		{map[string]RefusedRequests{"no_endpoint": {5, "shop"}}, 5, "shop", 0},
+		{map[string]RefusedRequests{"no_endpoint": {5, "blog"}}, 5, "shop", 0}, // not one more
+		{map[string]RefusedRequests{"no_endpoint": {3, "blog"}}, 5, "shop", 0}, // a route was removed
+		{map[string]RefusedRequests{"no_endpoint": {4, "blog"}}, 6, "blog", 3},
+		{nil, 6, "blog", 3}, // all routes were removed
+		{map[string]RefusedRequests{"no_endpoint": {2, "new"}}, 8, "new", 5},
+	} {
+		r.CountRequests(start.Add(time.Duration(i)*time.Minute), step.all)
+		want := Refusal{What: "request", Where: step.route, Reason: "no_endpoint", Count: step.count, Last: start.Add(time.Duration(step.lastStep) * time.Minute)}
+		if list := r.List(); len(list) != 1 || list[0] != want {
+			t.Errorf("step %d: %+v, want %+v", i, list, want)
+		}
 	}
 }
 

@@ -211,7 +211,7 @@ function draw(o) {
   }
 }
 
-// problems lists what needs a look, with links to the sections.
+// problems lists the problems, with links to the sections.
 function problems(o) {
   const all = [];
   if (o.traffic.now.errors > 0) all.push(['#routes', rate(o.traffic.now.errors) + ' errors 5xx per second']);
@@ -268,7 +268,7 @@ async function update() {
   } catch (e) {
     if (mine !== running) return; // a newer request follows
     $('trouble').hidden = false;
-    put($('trouble'), 'weir does not answer' + (last ? ' since ' + clock(last.at) + '; what is shown is old' : '') + ': ' + (e.name === 'AbortError' ? 'no response within 10 s' : e.message));
+    put($('trouble'), 'weir does not answer' + (last ? ' since ' + clock(last.at) + '; the values on this page are old' : '') + ': ' + (e.name === 'AbortError' ? 'no response within 10 s' : e.message));
   } finally {
     clearTimeout(late);
     if (mine === running && !paused && !document.hidden) timer = setTimeout(update, (last?.refresh || 2) * 1000);
