@@ -493,6 +493,21 @@ func (r *GatewayRouting) ownerOf(listener string) corev1.ObjectReference {
 	return corev1.ObjectReference{}
 }
 
+// WithUnbound returns r while weir cannot listen on some addresses of Gateways: their status says so.
+// unbound has a sentence for each of weir's listeners without a socket. r, which may be nil, does not
+// change.
+func (r *GatewayRouting) WithUnbound(unbound map[string]string) *GatewayRouting {
+	if r == nil {
+		return nil
+	}
+	next := *r
+	next.Status = make([]*gateway.Status, len(r.Status))
+	for i, s := range r.Status {
+		next.Status[i] = s.WithUnbound(unbound)
+	}
+	return &next
+}
+
 // mergeInto adds r, which may be nil, to a configuration.
 func (r *GatewayRouting) mergeInto(c *config.Config) {
 	if r == nil {

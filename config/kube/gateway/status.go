@@ -42,8 +42,7 @@ type ClassStatus struct {
 type GatewayStatus struct {
 	Key
 	gatewayv1.GatewayStatus
-	// Names are the names of weir's listeners for each listener of the status, which may be
-	// impossible to bind.
+	// Names are the names of weir's listeners for each listener of the status. See WithUnbound.
 	Names map[gatewayv1.SectionName][]string
 }
 
@@ -51,6 +50,7 @@ type GatewayStatus struct {
 type SetStatus struct {
 	Key
 	gatewayv1.ListenerSetStatus
+	// Names are those of GatewayStatus.
 	Names map[gatewayv1.SectionName][]string
 }
 
