@@ -22,8 +22,6 @@ type Listener struct {
 	// Passthrough means that weir does not terminate the TLS of a TLS listener.
 	Passthrough bool
 	Set         *gatewayv1.ListenerSet // nil: the listener is of the Gateway itself
-	// Options are those of its TLS.
-	Options map[gatewayv1.AnnotationKey]gatewayv1.AnnotationValue
 	// Secrets have the certificates, all of them usable.
 	Secrets []*corev1.Secret
 	// Clients is how weir checks the certificates of clients.
@@ -160,7 +158,6 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 	if spec == nil {
 		spec = &gatewayv1.ListenerTLSConfig{}
 	}
-	l.Options = spec.Options
 	if value(spec.Mode, gatewayv1.TLSModeTerminate) == gatewayv1.TLSModePassthrough {
 		l.Passthrough = true
 		if l.Protocol == gatewayv1.HTTPSProtocolType {

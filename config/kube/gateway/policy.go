@@ -60,8 +60,7 @@ func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string) *Backen
 	if winner == nil {
 		return nil
 	}
-	t := v.backendTLS(g, winner)
-	return t
+	return v.backendTLS(g, winner)
 }
 
 // targets reports whether a policy names the port of a Service, or the Service without a port.
