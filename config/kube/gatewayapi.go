@@ -25,8 +25,8 @@ type GatewayRouting struct {
 	Listeners    []config.Listener
 	Policies     []config.TLSPolicy
 	Certificates []config.Certificate
-	// Status is what weir says about the objects when all of this is in effect: that of the
-	// classes, then that of each Gateway. A Status never changes.
+	// Status has the status of the classes first, then one for each Gateway. weir writes them when the
+	// routes are in effect. A Status never changes.
 	Status []*gateway.Status
 }
 

@@ -12,9 +12,10 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// merged returns the conditions that an object must have: the wanted ones, and those of others.
-// own are the types of conditions that weir may remove. A condition whose status does not change
-// keeps its time. A condition of a newer generation stays, because weir has not seen that one.
+// merged returns the conditions that an object must have: the wanted conditions, and the conditions of
+// other controllers. own are the types of conditions that weir may remove. A condition whose status
+// does not change keeps its time. A condition for a newer generation stays, because weir has not seen
+// this generation.
 func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(now), func(c metav1.Condition) bool {
 		return slices.Contains(own, c.Type) && !slices.ContainsFunc(wanted, func(w metav1.Condition) bool { return w.Type == c.Type })

@@ -111,7 +111,7 @@ func routeOf(o any) *Route {
 	return nil
 }
 
-// Index finds objects by what others say about them.
+// Index finds the objects that belong to a Gateway, a namespace or a Service.
 type Index struct {
 	controller string
 	serves     func(namespace string) bool
@@ -245,8 +245,8 @@ type Env interface {
 	CheckPair(*corev1.Secret) error
 }
 
-// View is an Index while one Gateway is converted. It remembers what was looked up, so that the
-// result can be used again while all of that is the same.
+// View is an Index while one Gateway is converted. It remembers the objects that the conversion looked
+// up. The result stays valid until one of these objects changes.
 type View struct {
 	*Index
 	Env
@@ -262,7 +262,7 @@ func NewView(x *Index, env Env) *View {
 		bundlesSeen: map[config.ObjectName]*corev1.ConfigMap{}, policiesSeen: map[config.ObjectName][]*gatewayv1.BackendTLSPolicy{}}
 }
 
-// IsCurrent reports whether all that was looked up is the same in another Index.
+// IsCurrent reports whether another Index has the same objects under the names that were looked up.
 func (v *View) IsCurrent(x *Index) bool {
 	for name, n := range v.namespacesSeen {
 		if x.namespaces[name] != n {

@@ -109,7 +109,7 @@ func (v *View) backendTLS(g *Gateway, p *gatewayv1.BackendTLSPolicy) *BackendTLS
 	return t
 }
 
-// policyState is what a Gateway says about a policy.
+// policyState has the problems of a policy for the Services of one Gateway.
 type policyState struct {
 	policy       *gatewayv1.BackendTLSPolicy
 	accept, refs *Problem
