@@ -104,7 +104,7 @@ func (m *routeMatches) end() bool {
 // dropRule makes a rule answer with 500, because weir cannot do what it demands.
 func (c *gatewayConversion) dropRule(a *gateway.Attachment, r *config.Route, index int, err error) {
 	a.Partly = cmp.Or(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: %v.", index, err)})
-	*r = config.Route{Name: r.Name, Namespace: r.Namespace, TLS: r.TLS, Backend: c.missingBackend(a.Name.Namespace, false)}
+	*r = config.Route{Name: r.Name, Namespace: r.Namespace, TLS: r.TLS, Backend: c.missingBackend(a, false)}
 }
 
 // redirectToPort makes a redirect without a scheme and a port lead to the port of the listener.
@@ -143,7 +143,7 @@ func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route,
 		all = append(all, b)
 	}
 	if !some {
-		r.Backend = c.missingBackend(a.Name.Namespace, false)
+		r.Backend = c.missingBackend(a, false)
 		return nil
 	}
 	shareBackends(r, all)

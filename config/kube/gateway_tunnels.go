@@ -78,7 +78,7 @@ func (c *gatewayConversion) tunnelRoute(a *gateway.Attachment, name string, refs
 		all = append(all, b)
 	}
 	if !some {
-		r.Backend = c.missingBackend(a.Name.Namespace, true)
+		r.Backend = c.missingBackend(a, true)
 		return r
 	}
 	shareBackends(r, all)
@@ -101,7 +101,7 @@ func (c *gatewayConversion) closeUnknown(port int) {
 	}
 	if passes {
 		c.routes = append(c.routes, &config.Route{Name: c.ports[port][0], Namespace: c.Object.Namespace, Listeners: c.ports[port],
-			TLS: config.TLSPassthrough, TLSPolicy: noCertificates, Backend: c.missingBackend(c.Object.Namespace, true)})
+			TLS: config.TLSPassthrough, TLSPolicy: noCertificates, Backend: c.closingBackend()})
 	}
 }
 
@@ -114,6 +114,6 @@ func (c *gatewayConversion) closePorts() {
 		}
 		c.taken[of] = true
 		c.routes = append(c.routes, &config.Route{Name: c.nameOf(l), Namespace: c.Object.Namespace, Listeners: c.ports[l.Port],
-			TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: c.missingBackend(c.Object.Namespace, true)})
+			TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: c.closingBackend()})
 	}
 }

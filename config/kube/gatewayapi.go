@@ -25,8 +25,8 @@ type GatewayRouting struct {
 	Listeners    []config.Listener
 	Policies     []config.TLSPolicy
 	Certificates []config.Certificate
-	// Status is what weir says about the objects when all of this is in effect: that of the
-	// classes, then that of each Gateway. A Status never changes.
+	// Status has the status of the classes first, then one for each Gateway. weir writes them when the
+	// routes are in effect. A Status never changes.
 	Status []*gateway.Status
 }
 
@@ -279,7 +279,7 @@ func (c *gatewayConversion) isolate(l *gateway.Listener) {
 		if c.taken[tunnelOf{l.Port, l.Hostname}] {
 			return
 		}
-		r.TLS, r.Closure, r.Order, r.Backend = config.TLSPassthrough, nil, nil, c.missingBackend(c.Object.Namespace, true)
+		r.TLS, r.Closure, r.Order, r.Backend = config.TLSPassthrough, nil, nil, c.closingBackend()
 	}
 	c.routes = append(c.routes, r)
 }
@@ -368,15 +368,27 @@ func gatewayParts(parts iter.Seq[*part]) (all []*gatewayPart) {
 	return all
 }
 
-// missingBackend returns the name of a backend whose requests get 500.
-func (c *gatewayConversion) missingBackend(namespace string, raw bool) string {
-	b := Backend{Backend: config.NewBackend(namespace + "/missing")}
-	b.Namespace, b.Missing = namespace, true
+// missingBackend returns the name of a backend whose requests get 500, and whose connections are closed
+// if raw. It is empty if the attachment is not accepted, because it has no route of weir then.
+func (c *gatewayConversion) missingBackend(a *gateway.Attachment, raw bool) string {
+	if a.Accept != nil {
+		return ""
+	}
+	b := Backend{Backend: config.NewBackend(a.Name.Namespace + "/missing")}
+	b.Namespace, b.Missing = a.Name.Namespace, true
 	b.speak(appProtocols[""])
 	if raw {
 		b.Name += "/tcp"
 		b.Protocol = config.ProtocolTCP
 	}
+	return c.keep(b)
+}
+
+// closingBackend returns the name of a backend whose connections weir closes on purpose, because no
+// route has them.
+func (c *gatewayConversion) closingBackend() string {
+	b := Backend{Backend: config.NewBackend(c.Object.Namespace + "/no-route/tcp")}
+	b.Namespace, b.Closed, b.Protocol = c.Object.Namespace, true, config.ProtocolTCP
 	return c.keep(b)
 }
 
@@ -386,10 +398,7 @@ func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.Back
 	name, problem := c.resolve(a, ref, raw)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
-		if a.Accept != nil {
-			return "" // no route of weir will need it
-		}
-		return c.missingBackend(a.Name.Namespace, raw)
+		return c.missingBackend(a, raw)
 	}
 	return name
 }
@@ -414,7 +423,7 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 	}
 	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
 		if t.Broken {
-			return c.missingBackend(a.Name.Namespace, raw), nil
+			return c.missingBackend(a, raw), nil
 		}
 		c.secureBackend(&b, t)
 	}
@@ -491,6 +500,21 @@ func (r *GatewayRouting) ownerOf(listener string) corev1.ObjectReference {
 		}
 	}
 	return corev1.ObjectReference{}
+}
+
+// WithUnbound returns r while weir cannot listen on some addresses of Gateways: their status says so.
+// unbound has a sentence for each of weir's listeners without a socket. r, which may be nil, does not
+// change.
+func (r *GatewayRouting) WithUnbound(unbound map[string]string) *GatewayRouting {
+	if r == nil {
+		return nil
+	}
+	next := *r
+	next.Status = make([]*gateway.Status, len(r.Status))
+	for i, s := range r.Status {
+		next.Status[i] = s.WithUnbound(unbound)
+	}
+	return &next
 }
 
 // mergeInto adds r, which may be nil, to a configuration.

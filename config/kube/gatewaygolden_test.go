@@ -177,6 +177,9 @@ func showGateways(r *Routing) string {
 		if backend.Missing {
 			what += " missing"
 		}
+		if backend.Closed {
+			what += " closed"
+		}
 		if backend.UsesTLS() {
 			what += " TLS " + setFields(reflect.ValueOf(backend.TLS))
 		}

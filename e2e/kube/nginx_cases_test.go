@@ -240,13 +240,13 @@ func readDifferences(t *testing.T, file string) (all []listed) {
 	return all
 }
 
-// unexplained is the reason of a difference that nobody has explained yet.
+// unexplained is the reason of a difference that is written by -update. It must be replaced.
 const unexplained = "???"
 
 // unsupported begins the reason of a difference in a case whose annotations weir does not support.
 const unsupported = "not supported yet: "
 
-// everywhere are differences in many cases.
+// everywhereFile has differences in many cases.
 const everywhereFile = "everywhere.differences"
 
 // pattern returns a function that matches a difference; * stands for any text.
@@ -258,7 +258,7 @@ func pattern(text string) func(string) bool {
 	return regexp.MustCompile("^(?:" + strings.Join(parts, ".*") + ")$").MatchString
 }
 
-// judge compares what was found with what is listed.
+// judge compares the differences that the test found with the listed ones.
 func judge(t *testing.T, folder string, suites []*suite) {
 	t.Helper()
 	general := readDifferences(t, filepath.Join(folder, everywhereFile))
@@ -286,6 +286,8 @@ func judge(t *testing.T, folder string, suites []*suite) {
 	}
 }
 
+// judge compares the differences that the test found with those that the file of the suite lists, except
+// for general ones. With -update it writes the file.
 func (s *suite) judge(t *testing.T, isGeneral func(string) bool) {
 	t.Helper()
 	before := map[string]listed{}
@@ -322,7 +324,7 @@ func (s *suite) judge(t *testing.T, isGeneral func(string) bool) {
 		return
 	}
 	for _, heading := range slices.Sorted(maps.Keys(before)) {
-		t.Errorf("%s:%d: %s: nginx and weir agree; remove the entry", s.file, before[heading].line, heading)
+		t.Errorf("%s:%d: %s: no request has this difference any more; remove the entry", s.file, before[heading].line, heading)
 	}
 }
 

@@ -5,7 +5,6 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,40 +38,15 @@ func TestPublicManifests(t *testing.T) {
 	}
 	s.apply(objects...)
 	w := s.weir(fmt.Sprintf(weirBesideNginx, ""))
-	listedBefore := map[string]listed{}
-	for _, l := range readDifferences(t, filepath.Join(publicFolder, "not-served")) {
-		listedBefore[l.heading] = l
-	}
-	var out strings.Builder
+	all := suite{file: filepath.Join(publicFolder, "not-served")}
+	all.listed = readDifferences(t, all.file)
 	for _, r := range wanted {
-		status := r.send(w.address)
-		before, known := listedBefore[r.name]
-		delete(listedBefore, r.name)
-		if status != "404" && status != "503" && !strings.HasPrefix(status, "error") {
-			if known && !*update {
-				t.Errorf("not-served:%d: %s: the answer is %s; remove the entry", before.line, r.name, status)
-			}
-			continue
+		if status := r.send(w.address); status == "404" || status == "503" || strings.HasPrefix(status, "error") {
+			all.found = append(all.found, found{c: &nginxCase{name: r.file}, request: r.name, differences: []string{status}})
 		}
-		reason := unexplained
-		if len(before.differences) == 1 && before.differences[0] == status {
-			reason = cmp.Or(before.reason, unexplained)
-		}
-		if !*update && (!known || reason == unexplained) {
-			t.Errorf("%s: the answer is %s", r.name, status)
-		}
-		fmt.Fprintf(&out, "%s\n\t%s\n\tbecause %s\n\n", r.name, status, reason)
 	}
 	t.Logf("%d requests to the Ingresses of %d files", len(wanted), len(files))
-	if *update {
-		if err := os.WriteFile(filepath.Join(publicFolder, "not-served"), []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(listedBefore)) {
-		t.Errorf("not-served:%d: no file has this request: %s", listedBefore[name].line, name)
-	}
+	all.judge(t, func(string) bool { return false })
 }
 
 // publicUsers is a Secret for the Ingresses that name one with passwords.
@@ -80,7 +54,7 @@ const publicUsers = "{apiVersion: v1, kind: Secret, metadata: {name: public-user
 
 // publicRequest is a request for a path of an Ingress.
 type publicRequest struct {
-	name, host, path string
+	file, name, host, path string // file: its name without .yaml
 }
 
 // send returns the status of the last response: if weir redirects to https, the request follows.
@@ -142,7 +116,7 @@ func readPublic(t *testing.T, n int, file string) (objects []string, requests []
 			written := cmp.Or(rule.Host, "*")
 			rule.Host = host
 			if rule.HTTP == nil {
-				requests = append(requests, publicRequest{fmt.Sprintf("%s: %s /", short, written), strings.Replace(host, "*", "any", 1), "/"})
+				requests = append(requests, publicRequest{short, written + " /", strings.Replace(host, "*", "any", 1), "/"})
 				continue
 			}
 			for p := range rule.HTTP.Paths {
@@ -153,7 +127,7 @@ func readPublic(t *testing.T, n int, file string) (objects []string, requests []
 					ports[s.Name] = map[networkingv1.ServiceBackendPort]bool{}
 				}
 				ports[s.Name][s.Port], secure[s.Name] = true, secure[s.Name] || https
-				requests = append(requests, publicRequest{fmt.Sprintf("%s: %s %s", short, written, path.Path), strings.Replace(host, "*", "any", 1), sampleOf(t, path.Path)})
+				requests = append(requests, publicRequest{short, written + " " + path.Path, strings.Replace(host, "*", "any", 1), sampleOf(t, path.Path)})
 			}
 		}
 		for c := range i.Spec.TLS {

@@ -162,6 +162,8 @@ func (b *Backend) whyDown() (endpoint string, err error) {
 	switch {
 	case len(b.refusals) > 0:
 		return "", errors.New("weir refuses all addresses of the backend; an event of its Service names them")
+	case b.cfg.Missing:
+		return "", errors.New("routes of the namespace have no backend that weir can use; the status of these routes, or of a BackendTLSPolicy, has the reason")
 	case b.cfg.Namespace != "":
 		return "", errors.New("the Service has no ready endpoint; check that its Pods run and are ready")
 	}

@@ -160,6 +160,17 @@ func TestOutageWithoutEndpoints(t *testing.T) {
 	})
 }
 
+// The backend of routes without a usable Service has no Pods that an operator could start.
+func TestOutageOfMissingBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		missing := settings("shop/missing")
+		missing.Namespace, missing.Missing = "shop", true
+		w.update(missing)
+		w.wantTold("down routes of the namespace have no backend that weir can use; the status of these routes, or of a BackendTLSPolicy, has the reason")
+	})
+}
+
 // A backend that often goes up and down causes few lines, and the last line is about its
 // final state.
 func TestOutagesDoNotFlood(t *testing.T) {

@@ -58,17 +58,23 @@ func (s *server) tellRefusals() {
 	}
 }
 
-// inEffect returns the routing. Its events also report the parts that could not be put
-// into effect.
+// inEffect returns the routing. Its events, and the status of its Gateways, also report the parts
+// that could not be put into effect.
 func (o *objects) inEffect(refusals []backend.Refusal, empty []event.Event) *kube.Routing {
 	if len(o.unbound) == 0 && len(refusals) == 0 && len(empty) == 0 {
 		return o.routing
 	}
 	r := *o.routing
 	r.Events = slices.Concat(o.refused(refusals), r.Events, empty)
-	for _, name := range slices.Sorted(maps.Keys(o.unbound)) {
-		r.Events = append(r.Events, r.Unavailable(name, o.unbound[name]))
+	if len(o.unbound) == 0 {
+		return &r
 	}
+	why := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(o.unbound)) {
+		e := r.Unavailable(name, o.unbound[name])
+		r.Events, why[name] = append(r.Events, e), e.Message
+	}
+	r.Gateways = r.Gateways.WithUnbound(why)
 	return &r
 }
 

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
@@ -82,11 +85,26 @@ func TestRoutesStayOnOtherListeners(t *testing.T) {
 	if want := "both[second] other[second] "; got != want || len(p.cfg.Listeners) != 1 {
 		t.Errorf("the routes are %s on %d listeners, not %s", got, len(p.cfg.Listeners), want)
 	}
+	programmed := []metav1.Condition{{Type: "Programmed", Status: "True", Reason: "Programmed"}}
 	l := config.NewListener("gateway/a/edge/8080/192.0.2.1")
 	l.Address = "192.0.2.1:8080"
 	o := &objects{routing: &kube.Routing{Gateways: &kube.GatewayRouting{Listeners: []config.Listener{l}, Status: []*gateway.Status{{Gateways: []gateway.GatewayStatus{
-		{Key: gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: "a", Name: "edge"}, UID: "u"}}}}}}}, unbound: map[string]error{l.Name: errors.New("no such address")}}
-	e := o.inEffect(nil, nil).Events[0]
+		{Key: gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: "a", Name: "edge"}, UID: "u"}, GatewayStatus: gatewayv1.GatewayStatus{
+			Conditions: programmed, Listeners: []gatewayv1.ListenerStatus{{Name: "web", Conditions: programmed}}}, Names: map[gatewayv1.SectionName][]string{"web": {l.Name}}}}}}}}}
+	if o.inEffect(nil, nil) != o.routing {
+		t.Error("everything is bound, and the routing is another one")
+	}
+	o.unbound = map[string]error{l.Name: errors.New("no such address")}
+	inEffect := o.inEffect(nil, nil)
+	e := inEffect.Events[0]
+	for _, c := range []metav1.Condition{inEffect.Gateways.Status[0].Gateways[0].Conditions[0], inEffect.Gateways.Status[0].Gateways[0].Listeners[0].Conditions[0]} {
+		if c.Status != "False" || c.Message != e.Message {
+			t.Errorf("weir cannot listen, and a condition is %+v", c)
+		}
+	}
+	if programmed[0].Status != "True" {
+		t.Error("the status of the routing has changed")
+	}
 	if e.Object.Kind != "Gateway" || e.Object.Namespace != "a" || e.Object.Name != "edge" || e.Object.UID != "u" || !strings.Contains(e.Message, "port 8080 of 192.0.2.1,") {
 		t.Errorf("the event is about %v: %s", e.Object, e.Message)
 	}

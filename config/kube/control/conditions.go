@@ -12,10 +12,10 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// merged returns the conditions that an object must have: wanted, and the conditions of other
-// controllers. own are the types of conditions that weir may remove. A condition whose status does not
-// change keeps its time. A condition of a newer generation stays, because weir has not seen this
-// generation.
+// merged returns the conditions that an object must have: the wanted conditions, and the conditions of
+// other controllers. own are the types of conditions that weir may remove. A condition whose status
+// does not change keeps its time. A condition for a newer generation stays, because weir has not seen
+// this generation.
 func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(now), func(c metav1.Condition) bool {
 		return slices.Contains(own, c.Type) && !slices.ContainsFunc(wanted, func(w metav1.Condition) bool { return w.Type == c.Type })
@@ -37,16 +37,6 @@ func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	return all
 }
 
-// first returns the first element for which is returns true, or the zero value.
-func first[T any](all []T, is func(*T) bool) (found T) {
-	for i := range all {
-		if is(&all[i]) {
-			return all[i]
-		}
-	}
-	return found
-}
-
 func classFields(now, wanted *gatewayv1.GatewayClassStatus) (map[string]any, bool) {
 	conditions := merged(now.Conditions, wanted.Conditions)
 	if reflect.DeepEqual(conditions, now.Conditions) && slices.Equal(now.SupportedFeatures, wanted.SupportedFeatures) {
@@ -58,12 +48,8 @@ func classFields(now, wanted *gatewayv1.GatewayClassStatus) (map[string]any, boo
 func gatewayFields(now, wanted *gatewayv1.GatewayStatus) (map[string]any, bool) {
 	next := *wanted
 	next.Conditions = merged(now.Conditions, wanted.Conditions, string(gatewayv1.GatewayConditionInsecureFrontendValidationMode))
-	next.Listeners = slices.Clone(wanted.Listeners)
-	for i := range next.Listeners {
-		l := &next.Listeners[i]
-		before := first(now.Listeners, func(o *gatewayv1.ListenerStatus) bool { return o.Name == l.Name })
-		l.Conditions = merged(before.Conditions, l.Conditions)
-	}
+	next.Listeners = mergedEach(now.Listeners, wanted.Listeners, func(a, b *gatewayv1.ListenerStatus) bool { return a.Name == b.Name },
+		func(l *gatewayv1.ListenerStatus) *[]metav1.Condition { return &l.Conditions })
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
 	}
@@ -73,16 +59,27 @@ func gatewayFields(now, wanted *gatewayv1.GatewayStatus) (map[string]any, bool) 
 func setFields(now, wanted *gatewayv1.ListenerSetStatus) (map[string]any, bool) {
 	next := *wanted
 	next.Conditions = merged(now.Conditions, wanted.Conditions)
-	next.Listeners = slices.Clone(wanted.Listeners)
-	for i := range next.Listeners {
-		l := &next.Listeners[i]
-		before := first(now.Listeners, func(o *gatewayv1.ListenerEntryStatus) bool { return o.Name == l.Name })
-		l.Conditions = merged(before.Conditions, l.Conditions)
-	}
+	next.Listeners = mergedEach(now.Listeners, wanted.Listeners, func(a, b *gatewayv1.ListenerEntryStatus) bool { return a.Name == b.Name },
+		func(l *gatewayv1.ListenerEntryStatus) *[]metav1.Condition { return &l.Conditions })
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
 	}
 	return map[string]any{"conditions": next.Conditions, "listeners": next.Listeners}, true
+}
+
+// mergedEach returns the wanted parts of a status, each with the conditions merged with those of the
+// same part now.
+func mergedEach[T any](now, wanted []T, same func(a, b *T) bool, conditions func(*T) *[]metav1.Condition, own ...string) []T {
+	next := slices.Clone(wanted)
+	for i := range next {
+		var before []metav1.Condition
+		if at := slices.IndexFunc(now, func(o T) bool { return same(&o, &next[i]) }); at >= 0 {
+			before = *conditions(&now[at])
+		}
+		c := conditions(&next[i])
+		*c = merged(before, *c, own...)
+	}
+	return next
 }
 
 // maxParents and maxAncestors are the maximum numbers of entries in a status.
@@ -91,68 +88,71 @@ const (
 	maxAncestors = 16
 )
 
-// ofRoutes are the conditions of routes that weir may remove.
-var ofRoutes = []string{string(gatewayv1.RouteConditionPartiallyInvalid)}
-
 // parentFields returns the parents in the status of a route: those of other controllers, and
 // weir's in the order of the spec.
 func (g *gatewayStatuses) parentFields(d *desired, uid types.UID, now []gatewayv1.RouteParentStatus) (map[string]any, bool) {
-	var next, ours []gatewayv1.RouteParentStatus
-	for _, p := range now {
-		if string(p.ControllerName) == g.controller {
-			ours = append(ours, p)
-		} else {
-			next = append(next, p)
+	all := slices.Clone(d.parents)
+	slices.SortStableFunc(all, func(a, b owned[gateway.ParentStatus]) int { return cmp.Compare(a.of.Index, b.of.Index) })
+	var wanted []gatewayv1.RouteParentStatus
+	for _, w := range all {
+		if w.of.UID == uid {
+			wanted = append(wanted, w.of.RouteParentStatus)
 		}
 	}
-	wanted := slices.Clone(d.parents)
-	slices.SortStableFunc(wanted, func(a, b owned[gateway.ParentStatus]) int { return cmp.Compare(a.of.Index, b.of.Index) })
-	for _, w := range wanted {
-		if w.of.UID != uid || len(next) == maxParents {
-			continue
-		}
-		p := w.of.RouteParentStatus
-		before := first(ours, func(o *gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(o.ParentRef, p.ParentRef) })
-		p.Conditions = merged(before.Conditions, p.Conditions, ofRoutes...)
-		next = append(next, p)
+	e := entries[gatewayv1.RouteParentStatus]{
+		isOurs:     func(p *gatewayv1.RouteParentStatus) bool { return string(p.ControllerName) == g.controller },
+		same:       func(a, b *gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(a.ParentRef, b.ParentRef) },
+		conditions: func(p *gatewayv1.RouteParentStatus) *[]metav1.Condition { return &p.Conditions },
 	}
-	if len(next) == len(now) && (len(next) == 0 || reflect.DeepEqual(next, now)) {
-		return nil, false
-	}
-	if next == nil {
-		next = []gatewayv1.RouteParentStatus{} // the field must not be null
-	}
-	return map[string]any{"parents": next}, true
+	next, differs := e.join(now, wanted, maxParents, string(gatewayv1.RouteConditionPartiallyInvalid))
+	return map[string]any{"parents": next}, differs
 }
 
-// ancestorFields returns the ancestors in the status of a policy.
+// ancestorFields returns the ancestors in the status of a policy: those of other controllers, and
+// weir's in the order of their names.
 func (g *gatewayStatuses) ancestorFields(d *desired, o *gatewayv1.BackendTLSPolicy) (map[string]any, bool) {
-	var next, ours []gatewayv1.PolicyAncestorStatus
-	for _, p := range o.Status.Ancestors {
-		if string(p.ControllerName) == g.controller {
-			ours = append(ours, p)
-		} else {
-			next = append(next, p)
-		}
-	}
-	wanted := slices.Clone(d.ancestors)
-	slices.SortStableFunc(wanted, func(a, b owned[gateway.AncestorStatus]) int {
+	all := slices.Clone(d.ancestors)
+	slices.SortStableFunc(all, func(a, b owned[gateway.AncestorStatus]) int {
 		return cmp.Or(cmp.Compare(*a.of.AncestorRef.Namespace, *b.of.AncestorRef.Namespace), cmp.Compare(a.of.AncestorRef.Name, b.of.AncestorRef.Name))
 	})
-	for _, w := range wanted {
-		if w.of.UID != o.UID || len(next) == maxAncestors {
-			continue
+	var wanted []gatewayv1.PolicyAncestorStatus
+	for _, w := range all {
+		if w.of.UID == o.UID {
+			wanted = append(wanted, w.of.PolicyAncestorStatus)
 		}
-		p := w.of.PolicyAncestorStatus
-		before := first(ours, func(o *gatewayv1.PolicyAncestorStatus) bool { return reflect.DeepEqual(o.AncestorRef, p.AncestorRef) })
-		p.Conditions = merged(before.Conditions, p.Conditions)
-		next = append(next, p)
 	}
-	if len(next) == len(o.Status.Ancestors) && (len(next) == 0 || reflect.DeepEqual(next, o.Status.Ancestors)) {
-		return nil, false
+	e := entries[gatewayv1.PolicyAncestorStatus]{
+		isOurs: func(p *gatewayv1.PolicyAncestorStatus) bool { return string(p.ControllerName) == g.controller },
+		same: func(a, b *gatewayv1.PolicyAncestorStatus) bool {
+			return reflect.DeepEqual(a.AncestorRef, b.AncestorRef)
+		},
+		conditions: func(p *gatewayv1.PolicyAncestorStatus) *[]metav1.Condition { return &p.Conditions },
 	}
-	if next == nil {
-		next = []gatewayv1.PolicyAncestorStatus{}
+	next, differs := e.join(o.Status.Ancestors, wanted, maxAncestors)
+	return map[string]any{"ancestors": next}, differs
+}
+
+// entries are the entries of several controllers in a status.
+type entries[T any] struct {
+	isOurs     func(*T) bool
+	same       func(a, b *T) bool // reports whether both are about the same object
+	conditions func(*T) *[]metav1.Condition
+}
+
+// join returns the entries that a status must have: those of other controllers, and then as many
+// wanted ones as there is room for. own are the types of conditions that weir may remove. differs is
+// false if the status has these entries.
+func (e *entries[T]) join(now, wanted []T, most int, own ...string) (next []T, differs bool) {
+	next = []T{} // the field must not be null
+	var ours []T
+	for i := range now {
+		if e.isOurs(&now[i]) {
+			ours = append(ours, now[i])
+		} else {
+			next = append(next, now[i])
+		}
 	}
-	return map[string]any{"ancestors": next}, true
+	wanted = wanted[:min(len(wanted), max(0, most-len(next)))]
+	next = append(next, mergedEach(ours, wanted, e.same, e.conditions, own...)...)
+	return next, len(next) != len(now) || len(next) > 0 && !reflect.DeepEqual(next, now)
 }

@@ -29,9 +29,8 @@ type GatewayObjects interface {
 const (
 	// gatewayPace is the time between two statuses of the Gateway API.
 	gatewayPace = 2 * time.Millisecond
-	// conflictPause is the time after which weir tries again to write the status of an object. It
-	// has to do so if another client has changed the object meanwhile, or if weir does not know the
-	// newest state of the object.
+	// conflictPause is the time after which weir compares an object again whose newest version it had
+	// not seen.
 	conflictPause = 100 * time.Millisecond
 )
 
@@ -41,7 +40,7 @@ type objectKey struct {
 	config.ObjectName
 }
 
-// desired is what several Gateways say about one object.
+// desired is the wanted status of one object. Several Gateways may each have a part of it.
 type desired struct {
 	class     *gateway.ClassStatus
 	gateway   *gateway.GatewayStatus
@@ -92,7 +91,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 	}
 }
 
-// take takes over the wanted statuses, and notes the objects whose statuses have changed.
+// take replaces the wanted statuses. It adds each object whose wanted status changes to todo.
 func (g *gatewayStatuses) take(w Wanted) {
 	g.controller = w.Controller
 	now := make(map[*gateway.Status]bool, len(w.Gateways))
@@ -112,7 +111,7 @@ func (g *gatewayStatuses) take(w Wanted) {
 	g.known = now
 }
 
-// of returns the desired status of an object, and notes that weir has to check the object.
+// of returns the wanted status of an object, and adds the object to todo.
 func (g *gatewayStatuses) of(k *gateway.Key) *desired {
 	key := objectKey{k.Kind, k.ObjectName}
 	g.todo[key] = true
@@ -170,10 +169,10 @@ func (g *gatewayStatuses) remove(s *gateway.Status) {
 	}
 }
 
-// workOff writes the statuses that differ from the wanted ones. What stays in todo has to be
-// looked at again. It ends early when something else is wanted.
+// workOff writes the statuses that differ from the wanted ones. An object stays in todo if it must be
+// compared again. workOff ends early when other statuses are wanted.
 func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
-	// Gateways come first, because their routes are worth nothing without them.
+	// Gateways come before their routes: without its Gateway a route serves nothing.
 	keys := make([]objectKey, 0, len(g.todo))
 	for k := range g.todo {
 		keys = append(keys, k)
@@ -271,7 +270,8 @@ var resources = map[string]string{
 	gateway.KindPolicy: "backendtlspolicies",
 }
 
-// writeGatewayStatus replaces fields of the status of an object, if nobody has changed the object.
+// writeGatewayStatus replaces fields of the status of an object. The API server refuses the change if
+// the object has another version by now.
 func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.Object, version string, status map[string]any) error {
 	limited, cancel := whole(ctx)
 	defer cancel()

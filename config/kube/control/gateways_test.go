@@ -241,3 +241,50 @@ func TestEqualStatusesAreNotWritten(t *testing.T) {
 	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
 	f("a policy", fields, differs)
 }
+
+// The entries of others stay, and take the room of weir's. An entry for an older object of the same
+// name is not written, and one that stays keeps the times of its conditions.
+func TestParentsHaveRoom(t *testing.T) {
+	entry := func(controller, name string) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller), ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}}
+	}
+	var now []gatewayv1.RouteParentStatus
+	for i := range maxParents - 2 {
+		now = append(now, entry("else.example/c", fmt.Sprint(i)))
+	}
+	old := entry("weir.example/c", "b")
+	old.Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1)}
+	old.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+	now = append(slices.Clone(now), old)
+	d := &desired{}
+	for i, name := range []string{"c", "b", "a", "old"} {
+		one := &gateway.ParentStatus{Key: gateway.Key{UID: "u"}, Index: 3 - i, RouteParentStatus: entry("weir.example/c", name)}
+		one.Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1)}
+		if name == "old" {
+			one.UID = "another"
+		}
+		d.parents = append(d.parents, owned[gateway.ParentStatus]{nil, one})
+	}
+	g := &gatewayStatuses{controller: "weir.example/c"}
+	fields, differs := g.parentFields(d, "u", now)
+	next := fields["parents"].([]gatewayv1.RouteParentStatus)
+	if !differs || len(next) != maxParents || next[maxParents-2].ParentRef.Name != "a" || next[maxParents-1].ParentRef.Name != "b" {
+		t.Fatalf("the parents are %+v", next)
+	}
+	if !next[maxParents-1].Conditions[0].LastTransitionTime.Equal(&old.Conditions[0].LastTransitionTime) {
+		t.Error("a condition has lost its time")
+	}
+	if _, differs := g.parentFields(d, "u", next); differs {
+		t.Error("the same parents are written again")
+	}
+	full := slices.Repeat([]gatewayv1.RouteParentStatus{entry("else.example/c", "x")}, maxParents+1)
+	if _, differs := g.parentFields(d, "u", full); differs {
+		t.Error("a full status is written again")
+	}
+	if fields, differs := g.parentFields(&desired{}, "u", []gatewayv1.RouteParentStatus{old}); !differs || fields["parents"].([]gatewayv1.RouteParentStatus) == nil {
+		t.Error("the last entry is not removed, or the field is null")
+	}
+	if _, differs := g.parentFields(&desired{}, "u", nil); differs {
+		t.Error("no entry is written")
+	}
+}

@@ -24,8 +24,8 @@ import (
 )
 
 // The Service of a Gateway has no selector and no address of its own. Its EndpointSlices have the
-// addresses of the Gateway, so its name leads to them. The Gateway owns the Service, and the
-// cluster deletes it with the Gateway.
+// addresses of the Gateway, so the name of the Service resolves to these addresses. The Gateway owns
+// the Service, and the cluster deletes both together.
 
 const (
 	// servicePace is the time between two Services.
@@ -125,8 +125,8 @@ func (c *Control) keepService(ctx context.Context, name config.ObjectName, s *ga
 	return nil
 }
 
-// dropService deletes the Service of a Gateway that needs none any more. Its EndpointSlices belong
-// to the Gateway, too, and are worth nothing without it.
+// dropService deletes the Service of a Gateway that needs none. Its EndpointSlices stay until the
+// Gateway is deleted; without the Service they have no effect.
 func (c *Control) dropService(ctx context.Context, name config.ObjectName, s *gateway.Service) error {
 	limited, cancel := whole(ctx)
 	defer cancel()

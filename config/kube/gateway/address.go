@@ -15,8 +15,8 @@ type Assigned struct {
 	// Rejected is why the Gateway is not accepted: it asks for a type of address that weir does
 	// not support. nil: it does not.
 	Rejected *Problem
-	// Missing is why the Gateway is not programmed: it has no address, or not all of those that
-	// it asks for. nil: it has all.
+	// Missing is why the Gateway is not programmed: it has no address, or lacks an address that it
+	// asks for. nil: it lacks none.
 	Missing *Problem
 }
 
@@ -35,10 +35,10 @@ func (a *Assigned) Equal(b *Assigned) bool {
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// FromPool gives each Gateway addresses of its own from a pool: those that it asks for, or else one
-// that it had according to its status, or else any that is free. Where two want one address, the
-// older Gateway gets it. So all replicas agree, addresses stay, and no Gateway can ask for the
-// address of an older one.
+// FromPool gives each Gateway addresses of its own from a pool: the addresses of its spec, or else an
+// address of its status, or else any free address. If two Gateways want the same address, the older
+// Gateway gets it. So all replicas decide alike, addresses stay, and no Gateway can take the address
+// of an older Gateway.
 func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix) map[config.ObjectName]*Assigned {
 	p := &poolState{pool: pool, taken: map[netip.Addr]*gatewayv1.Gateway{}}
 	all := make(map[config.ObjectName]*Assigned, len(gateways))
@@ -139,7 +139,7 @@ func isHost(network netip.Prefix, addr netip.Addr) bool {
 	return addr != network.Masked().Addr() && network.Contains(addr.Next())
 }
 
-// free returns the first address of the pool that nobody has.
+// free returns the first address of the pool that no Gateway has.
 func (p *poolState) free() (netip.Addr, bool) {
 	if p.next == nil {
 		for _, network := range p.pool {

@@ -55,7 +55,7 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	if p := o.Spec.Infrastructure; p != nil && p.ParametersRef != nil {
 		g.rejected = orElse(g.rejected, problem(gatewayv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef names the %s %s, but weir has no parameters for Gateways; remove it.", p.ParametersRef.Kind, p.ParametersRef.Name))
 	}
-	if c := v.class(o); c.Spec.ParametersRef != nil {
+	if c := v.ClassOf(o); c.Spec.ParametersRef != nil {
 		g.rejected = orElse(g.rejected, problem(gatewayv1.GatewayReasonInvalidParameters, "The GatewayClass %s has a parametersRef, but weir has no parameters for classes.", c.Name))
 	}
 	v.readClientCertificate(g)

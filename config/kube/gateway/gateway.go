@@ -86,8 +86,6 @@ type Route struct {
 	GRPC *gatewayv1.GRPCRouteSpec
 	TLS  *gatewayv1.TLSRouteSpec
 	TCP  *gatewayv1.TCPRouteSpec
-	// Written are the parents in the status of the object.
-	Written []gatewayv1.RouteParentStatus
 }
 
 // String is the route in messages.
@@ -102,18 +100,18 @@ func compareRoutes(a, b *Route) int {
 func routeOf(o any) *Route {
 	switch o := o.(type) {
 	case *gatewayv1.HTTPRoute:
-		return &Route{Kind: KindHTTPRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, HTTP: &o.Spec, Written: o.Status.Parents}
+		return &Route{Kind: KindHTTPRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, HTTP: &o.Spec}
 	case *gatewayv1.GRPCRoute:
-		return &Route{Kind: KindGRPCRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, GRPC: &o.Spec, Written: o.Status.Parents}
+		return &Route{Kind: KindGRPCRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, GRPC: &o.Spec}
 	case *gatewayv1.TLSRoute:
-		return &Route{Kind: KindTLSRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, TLS: &o.Spec, Written: o.Status.Parents}
+		return &Route{Kind: KindTLSRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, Hostnames: o.Spec.Hostnames, TLS: &o.Spec}
 	case *gatewayv1.TCPRoute:
-		return &Route{Kind: KindTCPRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, TCP: &o.Spec, Written: o.Status.Parents}
+		return &Route{Kind: KindTCPRoute, Name: NameOf(o), Meta: &o.ObjectMeta, Parents: o.Spec.ParentRefs, TCP: &o.Spec}
 	}
 	return nil
 }
 
-// Index finds objects by what others say about them.
+// Index finds the objects that belong to a Gateway, a namespace or a Service.
 type Index struct {
 	controller string
 	serves     func(namespace string) bool
@@ -143,7 +141,7 @@ func NewIndex(o *Objects, controller string, namespaces []*corev1.Namespace, ser
 		x.namespaces[n.Name] = n
 	}
 	for _, g := range o.Gateways {
-		if serves(g.Namespace) && x.class(g) != nil {
+		if serves(g.Namespace) && x.ClassOf(g) != nil {
 			x.gateways = append(x.gateways, g)
 		}
 	}
@@ -166,8 +164,8 @@ func NewIndex(o *Objects, controller string, namespaces []*corev1.Namespace, ser
 	return x
 }
 
-// class returns the class of a Gateway; nil: it is not weir's.
-func (x *Index) class(g *gatewayv1.Gateway) *gatewayv1.GatewayClass {
+// ClassOf returns the class of a Gateway; nil: it is not weir's.
+func (x *Index) ClassOf(g *gatewayv1.Gateway) *gatewayv1.GatewayClass {
 	c := x.classes[string(g.Spec.GatewayClassName)]
 	if c == nil || string(c.Spec.ControllerName) != x.controller {
 		return nil
@@ -183,9 +181,6 @@ func (x *Index) RoutesOf(g config.ObjectName) []*Route { return x.routes[g] }
 
 // SetsOf returns the ListenerSets that name a Gateway, the oldest first.
 func (x *Index) SetsOf(g config.ObjectName) []*gatewayv1.ListenerSet { return x.sets[g] }
-
-// ClassOf returns the class of a Gateway of weir.
-func (x *Index) ClassOf(g *gatewayv1.Gateway) *gatewayv1.GatewayClass { return x.class(g) }
 
 // addSets indexes the ListenerSets. It returns the Gateway of each.
 func (x *Index) addSets(all []*gatewayv1.ListenerSet) map[config.ObjectName]config.ObjectName {
@@ -250,8 +245,8 @@ type Env interface {
 	CheckPair(*corev1.Secret) error
 }
 
-// View is an Index while one Gateway is converted. It remembers what was looked up, so that the
-// result can be used again while all of that is the same.
+// View is an Index while one Gateway is converted. It remembers the objects that the conversion looked
+// up. The result stays valid until one of these objects changes.
 type View struct {
 	*Index
 	Env
@@ -267,7 +262,7 @@ func NewView(x *Index, env Env) *View {
 		bundlesSeen: map[config.ObjectName]*corev1.ConfigMap{}, policiesSeen: map[config.ObjectName][]*gatewayv1.BackendTLSPolicy{}}
 }
 
-// IsCurrent reports whether all that was looked up is the same in another Index.
+// IsCurrent reports whether another Index has the same objects under the names that were looked up.
 func (v *View) IsCurrent(x *Index) bool {
 	for name, n := range v.namespacesSeen {
 		if x.namespaces[name] != n {

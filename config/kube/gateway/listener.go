@@ -22,8 +22,6 @@ type Listener struct {
 	// Passthrough means that weir does not terminate the TLS of a TLS listener.
 	Passthrough bool
 	Set         *gatewayv1.ListenerSet // nil: the listener is of the Gateway itself
-	// Options are those of its TLS.
-	Options map[gatewayv1.AnnotationKey]gatewayv1.AnnotationValue
 	// Secrets have the certificates, all of them usable.
 	Secrets []*corev1.Secret
 	// Clients is how weir checks the certificates of clients.
@@ -57,7 +55,8 @@ func (l *Listener) TLSPort() bool {
 // Terminates reports whether weir terminates the TLS of the listener.
 func (l *Listener) Terminates() bool { return l.TLSPort() && !l.Passthrough }
 
-// Serves reports whether the listener serves something: it is valid, and has what it needs.
+// Serves reports whether the listener serves something: it is valid, allows a kind of
+// routes, and has a certificate if it needs one.
 func (l *Listener) Serves() bool {
 	return l.conflict == nil && l.accept == nil && l.program == nil
 }
@@ -160,7 +159,6 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 	if spec == nil {
 		spec = &gatewayv1.ListenerTLSConfig{}
 	}
-	l.Options = spec.Options
 	if value(spec.Mode, gatewayv1.TLSModeTerminate) == gatewayv1.TLSModePassthrough {
 		l.Passthrough = true
 		if l.Protocol == gatewayv1.HTTPSProtocolType {
@@ -168,19 +166,21 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 		}
 		return
 	}
+	var unusable *Problem
 	for i := range spec.CertificateRefs {
 		if s, p := v.certificate(l.kind(), l.owner.Namespace, &spec.CertificateRefs[i]); p != nil {
-			l.refs = orElse(l.refs, p)
+			unusable = orElse(unusable, p)
 		} else {
 			l.Secrets = append(l.Secrets, s)
 		}
 	}
 	if len(spec.CertificateRefs) == 0 {
-		l.refs = orElse(l.refs, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs is empty; name a Secret of type kubernetes.io/tls."))
+		unusable = problem(gatewayv1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs is empty; name a Secret of type kubernetes.io/tls.")
 	}
 	if len(l.Secrets) == 0 {
-		l.program = problem(gatewayv1.ListenerReasonInvalid, "The listener has no usable certificate. %s", l.refs.Message)
+		l.program = problem(gatewayv1.ListenerReasonInvalid, "The listener has no usable certificate. %s", unusable.Message)
 	}
+	l.refs = orElse(l.refs, unusable)
 	if l.Protocol == gatewayv1.HTTPSProtocolType {
 		v.readClientCheck(g, l)
 	}

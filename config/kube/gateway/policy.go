@@ -60,8 +60,7 @@ func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string) *Backen
 	if winner == nil {
 		return nil
 	}
-	t := v.backendTLS(g, winner)
-	return t
+	return v.backendTLS(g, winner)
 }
 
 // targets reports whether a policy names the port of a Service, or the Service without a port.
@@ -110,7 +109,7 @@ func (v *View) backendTLS(g *Gateway, p *gatewayv1.BackendTLSPolicy) *BackendTLS
 	return t
 }
 
-// policyState is what a Gateway says about a policy.
+// policyState has the problems of a policy for the Services of one Gateway.
 type policyState struct {
 	policy       *gatewayv1.BackendTLSPolicy
 	accept, refs *Problem

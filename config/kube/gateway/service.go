@@ -27,8 +27,8 @@ type Service struct {
 // managedBy is the label with the name of the controller that keeps a Service.
 const managedBy = "app.kubernetes.io/managed-by"
 
-// Manager is the value of the label managed-by of the Services of Gateways.
-const Manager = "weir"
+// manager is the value of the label managed-by.
+const manager = "weir"
 
 // Service returns the Service of the Gateway.
 func (g *Gateway) Service() *Service {
@@ -42,7 +42,7 @@ func (g *Gateway) Service() *Service {
 			s.Annotations[string(name)] = string(text)
 		}
 	}
-	s.Labels[managedBy] = Manager
+	s.Labels[managedBy] = manager
 	s.Labels[gatewayv1.GatewayNameLabelKey] = labelValue(g.Object.Name)
 	s.Labels[gatewayv1.GatewayClassNameLabelKey] = labelValue(string(g.Object.Spec.GatewayClassName))
 	ports := map[int32]bool{}

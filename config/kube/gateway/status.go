@@ -20,8 +20,8 @@ type Key struct {
 	UID types.UID
 }
 
-// Status is what weir says about objects. The conditions have no time of their last transition;
-// the writer knows it.
+// Status has the status of each object that weir writes because of one Gateway, or because of the
+// classes. The conditions have no time of their last transition; package control sets it.
 type Status struct {
 	Classes   []ClassStatus
 	Gateways  []GatewayStatus
@@ -42,8 +42,7 @@ type ClassStatus struct {
 type GatewayStatus struct {
 	Key
 	gatewayv1.GatewayStatus
-	// Names are the names of weir's listeners for each listener of the status, which may be
-	// impossible to bind.
+	// Names are the names of weir's listeners for each listener of the status. See WithUnbound.
 	Names map[gatewayv1.SectionName][]string
 }
 
@@ -51,6 +50,7 @@ type GatewayStatus struct {
 type SetStatus struct {
 	Key
 	gatewayv1.ListenerSetStatus
+	// Names are those of GatewayStatus.
 	Names map[gatewayv1.SectionName][]string
 }
 
@@ -139,7 +139,7 @@ func (x *Index) Classes(services bool) (all []ClassStatus) {
 	return all
 }
 
-// Status is what weir says about the Gateway, its ListenerSets, and the routes and policies that
+// Status returns the status of the Gateway, of its ListenerSets, and of the routes and policies that
 // belong to it. names returns the names of weir's listeners for a listener.
 func (g *Gateway) Status(controller string, names func(*Listener) []string) *Status {
 	s := &Status{Gateways: []GatewayStatus{g.status(names)}}
@@ -155,8 +155,8 @@ func (g *Gateway) Status(controller string, names func(*Listener) []string) *Sta
 	return s
 }
 
-// accepted decides whether the Gateway is accepted. Its reason is another one if only some
-// listeners are.
+// accepted returns the condition Accepted of the Gateway. If only some listeners are valid, the
+// condition is true with the reason ListenersNotValid.
 func (g *Gateway) accepted() metav1.Condition {
 	generation := g.Object.Generation
 	bad, good := []string{}, 0
@@ -194,7 +194,7 @@ func (s *Set) valid() (n int) {
 	return n
 }
 
-// programmed is why the Gateway serves nothing, or not all that it should; nil: it serves.
+// programmed is why the Gateway serves nothing, or lacks an address; nil: it serves.
 func (g *Gateway) programmed(accepted metav1.Condition) *Problem {
 	switch {
 	case accepted.Status != metav1.ConditionTrue:
