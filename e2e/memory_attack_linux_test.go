@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -405,11 +404,13 @@ func TestMemoryAttacks(t *testing.T) {
 		g := newCgroup(t, attackLimit)
 		w := newWeir(t)
 		w.before = g.run()
+		defer func() { // also if weir has not withstood
+			t.Logf("the cgroup held %d MiB at most", g.peak()>>20)
+			if n := g.killed(); n > 0 {
+				t.Errorf("the kernel killed %d processes of the cgroup", n)
+			}
+		}()
 		withstand(t, w, "headers", 4000, attackLimit)
-		events, err := os.ReadFile(filepath.Join(g.dir, "memory.events"))
-		if err == nil && !strings.Contains(string(events), "oom_kill 0") {
-			t.Errorf("the kernel killed: %s", events)
-		}
 		if status, _, err := w.get("health", "/livez"); err != nil || status != 200 {
 			t.Errorf("/livez says %d, %v", status, err)
 		}

@@ -435,6 +435,29 @@ func (g *cgroup) set(limit int64) error {
 	return os.WriteFile(g.file, []byte(strconv.FormatInt(limit, 10)), 0)
 }
 
+// peak returns the most memory that the cgroup has held, in bytes; 0: the kernel does not tell.
+func (g *cgroup) peak() int64 {
+	for _, name := range []string{"memory.peak", "memory.max_usage_in_bytes"} {
+		if data, err := os.ReadFile(filepath.Join(g.dir, name)); err == nil {
+			n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// killed returns how many processes of the cgroup the kernel killed for their memory.
+func (g *cgroup) killed() int {
+	for _, name := range []string{"memory.events", "memory.oom_control"} {
+		data, _ := os.ReadFile(filepath.Join(g.dir, name))
+		if _, rest, ok := strings.Cut(string(data), "oom_kill "); ok {
+			n, _ := strconv.Atoi(strings.Fields(rest)[0])
+			return n
+		}
+	}
+	return 0
+}
+
 func (g *cgroup) limit(limit int64) {
 	g.t.Helper()
 	if err := g.set(limit); err != nil {

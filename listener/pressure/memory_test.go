@@ -23,8 +23,8 @@ func TestShare(t *testing.T) {
 			t.Errorf("share(%d, %d) is %d, want %d", limit, rest, got, want)
 		}
 	}
-	f(1000, 0, 900)
-	f(1000, 300, 600)
+	f(1000, 0, 850)
+	f(1000, 300, 550)
 	f(1000, 899, 250)
 	f(1000, 5000, 250)
 }
@@ -104,8 +104,10 @@ func TestAdjust(t *testing.T) {
 		}
 	}
 	f(0, share(1024*mib, 0))
-	f(10*mib, share(1024*mib, 0)) // too small a change
+	f(5*mib, share(1024*mib, 0)) // too small a change
 	f(200*mib, share(1024*mib, 200*mib))
+	f(180*mib, share(1024*mib, 200*mib)) // too small a change upwards
+	f(210*mib, share(1024*mib, 210*mib))
 	f(2000*mib, 256*mib)
 	m.given = true
 	f(0, 256*mib)
