@@ -17,23 +17,22 @@ func (m *Metrics) Total() (sum tally.Counts) {
 	series, removed := m.all()
 	sum = removed
 	for _, s := range series {
-		s.tally.AddTo(&sum)
+		s.traffic.AddTo(&sum)
 		pause.IfDue()
 	}
 	return sum
 }
 
-// EachRoute calls f with the counts and the open tunnels of each route that has had traffic. The name
-// is empty for requests that no route matched. A route with several backends occurs more than once.
-// Routes of a namespace that share their time series occur as NAMESPACE/other. f must not keep c.
-func (m *Metrics) EachRoute(f func(route string, c *tally.Counts, tunnels int)) {
+// Traffic returns the traffic of each route that has had any. A route with several backends occurs more
+// than once. Routes of a namespace that share their time series occur as NAMESPACE/other. The order stays
+// until a route is removed, and new ones come last.
+func (m *Metrics) Traffic() []*tally.Series {
 	series, _ := m.all()
-	for _, s := range series {
-		pause.IfDue()
-		var c tally.Counts
-		s.tally.AddTo(&c)
-		f(s.labels.route, &c, int(s.open.Load()))
+	list := make([]*tally.Series, len(series))
+	for i, s := range series {
+		list[i] = &s.traffic
 	}
+	return list
 }
 
 // answers are the reasons of generated responses that are no refusals.
@@ -72,7 +71,7 @@ func (m *Metrics) removeFromList(s *routeSeries) {
 	m.series[s.place].place = s.place
 	m.series[last] = nil
 	m.series = m.series[:last]
-	s.tally.AddTo(&m.removed)
+	s.traffic.AddTo(&m.removed)
 }
 
 // readingOf returns the value of a counter.

@@ -3,6 +3,7 @@ package status
 import (
 	"net/url"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -45,13 +46,18 @@ func (q *Query) matches(more []string, texts ...string) bool {
 	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
 }
 
+// pauseEvery is how many rows are read between two calls of pause.IfDue.
+const pauseEvery = 64
+
 // pageOf makes one page of the rows that match, in the order of compare. If q wants a page after the
 // last one, pageOf makes the last one.
 func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b *T) int) List[T] {
 	l := List[T]{All: len(all), Rows: []T{}}
-	var found []*T
+	found := make([]*T, 0, len(all))
 	for i := range all {
-		pause.IfDue()
+		if i%pauseEvery == 0 {
+			pause.IfDue()
+		}
 		if bad(&all[i]) {
 			l.Bad++
 		}
@@ -59,21 +65,43 @@ func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b
 			found = append(found, &all[i])
 		}
 	}
-	compared := 0
-	slices.SortStableFunc(found, func(a, b *T) int {
-		if compared++; compared%64 == 0 {
-			pause.IfDue()
-		}
-		return compare(a, b)
-	})
 	l.Matching = len(found)
 	l.Pages = max((len(found)+q.Rows-1)/q.Rows, 1)
 	l.Page = min(q.Page, l.Pages)
-	from := (l.Page - 1) * q.Rows
-	for _, r := range found[from:min(from+q.Rows, len(found))] {
+	to := min(l.Page*q.Rows, len(found))
+	for _, r := range first(found, to, compare)[(l.Page-1)*q.Rows:] {
 		l.Rows = append(l.Rows, *r)
 	}
 	return l
+}
+
+// mostSelected is the most rows that first selects. For more, sorting takes less time.
+const mostSelected = 500
+
+// first returns the first n rows of all in the order of compare, and may change all. Equal rows keep their
+// order. People look at the first pages, so first does not sort ten thousand rows for them.
+func first[T any](all []*T, n int, compare func(a, b *T) int) []*T {
+	compared := 0
+	ordered := func(a, b *T) int {
+		if compared++; compared%pauseEvery == 0 {
+			pause.IfDue()
+		}
+		return compare(a, b)
+	}
+	if n > mostSelected || n == len(all) {
+		slices.SortStableFunc(all, ordered)
+		return all[:n]
+	}
+	chosen := make([]*T, 0, n+1)
+	for _, r := range all {
+		if len(chosen) == n && (n == 0 || ordered(r, chosen[n-1]) >= 0) {
+			continue
+		}
+		at := sort.Search(len(chosen), func(i int) bool { return ordered(chosen[i], r) > 0 })
+		chosen = slices.Insert(chosen, at, r)
+		chosen = chosen[:min(len(chosen), n)]
+	}
+	return chosen
 }
 
 // badFirst orders rows with a problem before others.
