@@ -50,6 +50,7 @@ type Metrics struct {
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
 	series    []*routeSeries          // of all routes, in no order; place is the index
+	listed    *seriesList             // of series; nil: series has changed
 	removed   tally.Counts            // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
@@ -247,6 +248,7 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	}
 	s.place = len(m.series)
 	m.series = append(m.series, s)
+	m.listed = nil
 	return s
 }
 

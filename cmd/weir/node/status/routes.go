@@ -128,7 +128,7 @@ func (r *watchedRoute) count(row *Route, sinceLast, next bool) (since tally.Coun
 // perhaps more after them.
 func (w *Watch) knows(routes []RouteInfo, all []*tally.Series) bool {
 	same := len(routes) == len(w.infos) && (len(routes) == 0 || &routes[0] == &w.infos[0])
-	return w.index != nil && same && len(all) >= len(w.series) && slices.Equal(all[:len(w.series)], w.series)
+	return w.index != nil && same && len(all) >= len(w.series) && (len(w.series) == 0 || &all[0] == &w.series[0] || slices.Equal(all[:len(w.series)], w.series))
 }
 
 // begin makes new rows. It returns the counts of the series until now.

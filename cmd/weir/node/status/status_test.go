@@ -67,6 +67,8 @@ func TestQueryOf(t *testing.T) {
 	}
 	f("", Query{Page: 1, Rows: rowsByDefault})
 	f("routes=+Shop+&routes_sort=p99&routes_page=3&rows=10", Query{Search: "shop", Sort: "p99", Page: 3, Rows: 10})
+	f("rows=100&routes_rows=3", Query{Page: 1, Rows: 3})
+	f("rows=100&routes_rows=x&backends_rows=3", Query{Page: 1, Rows: 100})
 	f("routes_page=-1&rows=100000", Query{Page: 1, Rows: mostRows})
 	f("routes_page=x&rows=x", Query{Page: 1, Rows: rowsByDefault})
 	f("routes_page=99999999999999999999", Query{Page: 1, Rows: rowsByDefault})
