@@ -100,8 +100,9 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	}
 	u := &updating{knowledge: k, together: c.together, dropped: map[*part]bool{}, waiting: map[*member]bool{}}
 	u.take(o.ordered())
-	u.convert()
 	c.convertedGateways += u.convertGateways()
+	u.contestHosts()
+	u.convert()
 	r := u.finish()
 	c.known, c.converted = k, u.converted
 	return r
@@ -124,8 +125,11 @@ type updating struct {
 	waiting   map[*member]bool // Ingresses that must be converted
 	queue     []*member        // the same, and some that were converted already
 	reclassed bool             // events about classes may have changed
+	renamed   bool             // Ingresses or routes of Gateways may name other hosts
 	added     []*part
 	converted int
+	// redoGateway converts a Gateway again; nil: weir serves none.
+	redoGateway func(name config.ObjectName, old *part)
 }
 
 // take takes the objects that have changed since the last conversion. o is in order.
@@ -276,6 +280,7 @@ func (u *updating) setOurs(m *member, ours bool) {
 		delete(u.waiting, m)
 		u.joints.remove(m)
 	}
+	u.renamed = u.renamed || m.ours != ours
 	m.ours = ours
 }
 

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func (d *gatewayDice) backends() string {
 func (d *gatewayDice) object() string {
 	const head = "{apiVersion: gateway.networking.k8s.io/v1, kind: "
 	hostnames := d.one("", "hostnames: [x.example], ", "hostnames: ['*.example', y.x.example], ", "hostnames: [z.other], ")
-	switch d.roll(9) {
+	switch d.roll(10) {
 	case 0:
 		addresses := d.one("", "addresses: [{value: 192.0.2.3}], ", "addresses: [{value: 192.0.2.3}, {value: 192.0.2.4}], ", "addresses: [{type: Hostname, value: a.example}], ", "addresses: [{value: '::1'}], ")
 		return head + "Gateway, " + d.meta("g", "i") + ", spec: {gatewayClassName: " + d.one("weir", "weir", "weir", "else") + ", " + addresses +
@@ -81,6 +82,9 @@ func (d *gatewayDice) object() string {
 	case 7:
 		return head + "ReferenceGrant, " + d.meta("g") + ", spec: {from: [{group: gateway.networking.k8s.io, kind: " + d.one("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway") + ", namespace: " + d.one("a", "b") +
 			"}], to: [{group: '', kind: " + d.one("Service", "Secret") + d.one("", ", name: svc", ", name: c") + "}]}}"
+	case 8:
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, " + d.meta("i", "j") + ", spec: {ingressClassName: weir, rules: [{host: " + d.one("x.example", "'*.example'", "y.x.example") +
+			", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: svc, port: {number: 80}}}}]}}]}}"
 	}
 	return head + "BackendTLSPolicy, " + d.meta("p", "o") + ", spec: {targetRefs: [{group: '', kind: Service, name: svc}], validation: {hostname: x.example, " +
 		d.one("wellKnownCACertificates: System", "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]") + "}}}"
@@ -98,7 +102,8 @@ spec:
   - {name: l3, port: 81, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}`
 
 // FuzzGateways: no set of objects breaks the conversion. The result does not depend on their order. No route
-// leads to another namespace without a grant, and no Gateway gets the address of an older one.
+// leads to another namespace without a grant, no Gateway gets the address of an older one, and no object
+// gets the host of an older one of another kind and namespace.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
 		seed := make([]byte, 300)
@@ -134,6 +139,7 @@ func FuzzGateways(f *testing.F) {
 		r := c.Convert(&m.Objects)
 		checkGrants(t, m, r)
 		checkAddresses(t, m, r)
+		checkHosts(t, m, r)
 		if t.Failed() {
 			t.Log(manifests)
 		}
@@ -190,6 +196,57 @@ func checkAddresses(t *testing.T, m *Manifests, r *Routing) {
 			if asked.Type == nil && g.Spec.GatewayClassName == "weir" && holder != nil && holder != g && g.CreationTimestamp.Before(&holder.CreationTimestamp) {
 				t.Errorf("%s has the address %s, for which the older Gateway %s asks", gateway.NameOf(holder), asked.Value, gateway.NameOf(g))
 			}
+		}
+	}
+}
+
+// checkHosts checks that the oldest object with a host owns it, and that all objects of the other kind
+// with this host are in its namespace.
+func checkHosts(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	created := map[string]int64{}
+	for _, o := range m.Gateway.HTTP {
+		created[namerOf(&gateway.Route{Kind: gateway.KindHTTPRoute, Name: gateway.NameOf(o), Meta: &o.ObjectMeta}).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.GRPC {
+		created["GRPCRoute "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.TLS {
+		created["TLSRoute "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Ingresses {
+		created["Ingress "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	served := map[string][]namer{}
+	for _, route := range r.Routes {
+		parts := strings.Split(route.Name, "/")
+		n := namer{kind: "Ingress", name: config.ObjectName{Namespace: parts[0], Name: parts[1]}}
+		for _, kind := range []string{gateway.KindHTTPRoute, gateway.KindGRPCRoute, gateway.KindTLSRoute} {
+			if strings.EqualFold(parts[0], kind) {
+				n = namer{kind: kind, name: config.ObjectName{Namespace: parts[1], Name: parts[2]}}
+			}
+		}
+		age, known := created[n.String()]
+		if n.created = age; !known {
+			continue // an answer for hosts that no route has
+		}
+		for _, host := range route.Hosts {
+			host = strings.Replace(host, "**.", "*.", 1)
+			served[host] = append(served[host], n)
+		}
+	}
+	for host, all := range served {
+		owner := slices.MinFunc(all, namer.compare)
+		for _, n := range all {
+			if n.isIngress() != owner.isIngress() && n.name.Namespace != owner.name.Namespace {
+				t.Errorf("the %v has the host %s of the older %v", n, host, owner)
+			}
+		}
+	}
+	for _, o := range m.Ingresses { // the oldest object is served
+		host, mine := o.Spec.Rules[0].Host, namer{ingressKind.Name, gateway.NameOf(o), o.CreationTimestamp.Unix()}
+		if !slices.ContainsFunc(served[host], func(n namer) bool { return n.compare(mine) <= 0 }) {
+			t.Errorf("the %v, the oldest object with the host %s, does not have it", mine, host)
 		}
 	}
 }

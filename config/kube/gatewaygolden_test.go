@@ -188,6 +188,11 @@ func showGateways(r *Routing) string {
 	for _, s := range g.Status {
 		showStatus(line, s)
 	}
+	for _, e := range r.Events {
+		if e.Object.Kind == "Ingress" {
+			line("event Ingress %s/%s %s: %s", e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
+		}
+	}
 	return b.String()
 }
 
@@ -298,7 +303,7 @@ func showStatus(line func(string, ...any), s *gateway.Status) {
 func showConditions(all []metav1.Condition) string {
 	var parts []string
 	for _, c := range all {
-		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
+		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" && c.Type != gateway.ConditionHostContested || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
 		switch {
 		case good && (c.Reason == c.Type || c.Type == "Conflicted"):
 			if c.Type != "Conflicted" {

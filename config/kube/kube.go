@@ -95,7 +95,8 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	v.readCerts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
-		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
+		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Events: v.events})
+	v.tellContests(owners)
 	v.findPassthrough()
 	for _, c := range v.decision.Granted {
 		v.route(c)
@@ -110,7 +111,8 @@ type conversion struct {
 	file     *config.Config
 	settings *config.Kubernetes
 	o        *Objects
-	seen     seen // the hosts and paths of the file
+	seen     seen     // the hosts and paths of the file
+	contests contests // about hosts that Ingresses and routes of Gateways name
 
 	plain, secure []*config.Listener // the http and the tls listeners for Ingresses
 
