@@ -25,7 +25,6 @@ type observed struct {
 	refused status.Refusals
 	events  status.Events
 	issuing issuing
-	rates   status.Watch
 	overview
 }
 
@@ -45,7 +44,7 @@ func (s *server) observe(ctx context.Context) {
 		case now := <-tick.C:
 			s.history.Add(now, s.proxy.Metrics.Total(), s.tracker.Open())
 			s.countRefusals(now)
-			s.rates.Forget(now)
+			s.overview.forget(now)
 		case <-ctx.Done():
 			return
 		}
