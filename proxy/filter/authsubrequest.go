@@ -44,6 +44,9 @@ func (s *Shared) newSubrequest(c *config.Auth, before authenticator, server Deci
 	return a
 }
 
+// claims reports whether the server sets a header like this one.
+func (a *subrequest) claims(name []byte) bool { return a.asserted.HasAlike(name) }
+
 // hidesCredentials returns false: nginx forwards Authorization.
 func (a *subrequest) hidesCredentials() bool { return false }
 
