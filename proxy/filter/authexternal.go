@@ -2,6 +2,7 @@ package filter
 
 import (
 	"fmt"
+	"net/http"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
