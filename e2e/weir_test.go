@@ -34,7 +34,8 @@ type weir struct {
 	// before is the start of the command line, for example "prlimit" with its arguments.
 	before []string
 	env    []string
-	binary string // path; "" means the binary of executable
+	files  []*os.File // descriptors 3 and above
+	binary string     // path; "" means the binary of executable
 
 	cmd    *exec.Cmd
 	log    logBuffer
@@ -129,7 +130,7 @@ func (w *weir) launch() {
 	args := append(slices.Clone(w.before), w.binary, "run", "-c", w.config)
 	w.cmd = exec.Command(args[0], args[1:]...)
 	w.cmd.Env = append(os.Environ(), w.env...)
-	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
+	w.cmd.Stdout, w.cmd.Stderr, w.cmd.ExtraFiles = &w.log, &w.log, w.files
 	w.exited = make(chan struct{})
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)

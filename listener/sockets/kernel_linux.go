@@ -39,6 +39,15 @@ func setKeepAlive(network, _ string, raw syscall.RawConn) error {
 	return err
 }
 
+// prepareInherited sets the options of a socket that another process has opened.
+func prepareInherited(ln net.Listener) error {
+	raw, err := ln.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	return setKeepAlive(ln.Addr().Network(), "", raw)
+}
+
 // bindBeside opens a TCP socket beside own sockets that overlap with it. All of them allow
 // it for this moment only: otherwise another process of the same user could take
 // connections later, and a second weir would not notice that the port is taken.

@@ -15,6 +15,9 @@ func listenConfig() net.ListenConfig {
 	}}
 }
 
+// prepareInherited does nothing: connections do not inherit keep-alive here.
+func prepareInherited(net.Listener) error { return nil }
+
 // refuseNew does nothing: no system but Linux lets weir prevent new handshakes.
 func refuseNew(syscall.Conn) time.Duration { return 0 }
 

@@ -26,6 +26,10 @@ type Socket struct {
 	// replaced means that a socket for all addresses gets the connections to this one's
 	// address after Close.
 	replaced atomic.Bool
+	// outside means that another process decides about the accept queue and the socket file.
+	outside atomic.Bool
+	kept    bool   // a service manager keeps the socket: outside is always true
+	name    string // of an inherited socket, as the other process named it
 
 	mu       sync.Mutex
 	fd       descriptor // ln, or the file of TakeFile
@@ -83,9 +87,9 @@ func (s *Socket) TakeFile() (*os.File, error) {
 	return f, nil
 }
 
-// Shared returns true if another Socket takes care of the accept queue and of the socket
-// file: the owner closes this one without serving the queue.
-func (s *Socket) Shared() bool { return s.shared.Load() }
+// Shared returns true if another Socket, or another process, takes care of the accept queue
+// and of the socket file: the owner closes this one without serving the queue.
+func (s *Socket) Shared() bool { return s.shared.Load() || s.outside.Load() }
 
 // emptyTime limits AwaitEmpty.
 const emptyTime = 3 * time.Second
@@ -171,20 +175,24 @@ func (s *Socket) Waits(within time.Duration) bool {
 
 // duplicate returns a listener with another descriptor of the same socket.
 func (s *Socket) duplicate() (net.Listener, error) {
-	raw, err := s.SyscallConn()
+	fd, err := s.dup()
 	if err != nil {
 		return nil, err
 	}
-	var f *os.File
-	failed := raw.Control(func(fd uintptr) {
-		var dup int
-		if dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			f = os.NewFile(uintptr(dup), "listener")
-		}
-	})
-	if err = errors.Join(failed, err); err != nil {
-		return nil, err
-	}
+	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close() // FileListener duplicates
 	return net.FileListener(f)
+}
+
+// dup returns another descriptor of the same socket.
+func (s *Socket) dup() (fd int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	failed := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(failed, err); err != nil {
+		return -1, err
+	}
+	return fd, nil
 }

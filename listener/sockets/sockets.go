@@ -49,6 +49,9 @@ type Set struct {
 	mu       sync.Mutex
 	open     map[*Socket]bool   // all that are not closed: in effect, planned, or about to be closed by their owners
 	inEffect map[string]*Socket // by owner
+	// Sockets of other processes that no owner has taken yet: of a weir before this one, until
+	// Discard, and of a service manager, until the first Commit.
+	inherited, activated []*Socket
 }
 
 // Plan is the sockets of a configuration that is not in effect yet.
@@ -58,6 +61,9 @@ type Plan struct {
 	opened map[string]*Socket  // by owner: those that are not in effect yet
 	moved  map[*Socket]*Socket // an opened socket, and the socket in effect that it duplicates
 	errs   map[string]error    // by owner
+
+	activated []*Socket          // of a service manager
+	claims    map[*Socket]string // the owner of each of them; missing: none
 }
 
 // Plan opens the sockets that are wanted and not in effect. Plan.Err has the errors.
@@ -89,11 +95,17 @@ func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 		}
 	}
 	free = make(map[address]*Socket)
+	for _, socket := range p.set.inherited {
+		free[socket.at] = socket
+	}
 	for owner, socket := range p.set.inEffect {
 		if p.all[owner] == nil {
 			free[socket.at] = socket
+		} else if other := free[socket.at]; other != nil && slices.Contains(p.set.inherited, other) {
+			delete(free, socket.at) // an owner has it already
 		}
 	}
+	p.claim(wants)
 	return free
 }
 
@@ -102,12 +114,14 @@ func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 func (p *Plan) openFor(w Want, free map[address]*Socket) (*Socket, error) {
 	if old := free[w.address()]; old != nil {
 		delete(free, w.address()) // a socket moves to one owner
-		if ln, err := old.duplicate(); err == nil {
-			socket := p.set.add(ln, old.at)
-			socket.shared.Store(true)
-			p.moved[socket] = old
+		if socket, err := p.move(old, w.address()); err == nil {
 			return socket, nil
 		}
+	}
+	if given, err := p.activatedFor(w); err != nil {
+		return nil, err
+	} else if given != nil {
+		return p.move(given, w.address())
 	}
 	open := p.set.Listen
 	if open == nil {
@@ -123,6 +137,24 @@ func (p *Plan) openFor(w Want, free map[address]*Socket) (*Socket, error) {
 		return nil, err
 	}
 	return p.set.add(ln, w.address()), nil
+}
+
+// move makes a duplicate of a socket that another owner gives up, or that another process has
+// opened.
+func (p *Plan) move(old *Socket, at address) (*Socket, error) {
+	ln, err := old.duplicate()
+	if err != nil {
+		return nil, err
+	}
+	socket := newSocket(ln, at, p.set)
+	socket.kept = old.kept
+	socket.shared.Store(true)
+	socket.outside.Store(old.outside.Load())
+	p.moved[socket] = old
+	p.set.mu.Lock()
+	defer p.set.mu.Unlock()
+	p.set.note(socket)
+	return socket, nil
 }
 
 // widen opens a socket for all addresses of the machine, beside own sockets for single ones
@@ -189,6 +221,13 @@ func (p *Plan) Complete() bool { return len(p.errs) == 0 }
 // close it. A socket that moved is shared from now on: its previous owner gives the accept
 // queue to the new one.
 func (p *Plan) Commit() {
+	for _, given := range p.takeEffect() {
+		given.Close() // its owner has a duplicate
+	}
+}
+
+// takeEffect is Commit. It returns the sockets of a service manager that are to be closed.
+func (p *Plan) takeEffect() (given []*Socket) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	for socket, old := range p.moved {
@@ -197,6 +236,8 @@ func (p *Plan) Commit() {
 	}
 	maps.DeleteFunc(p.all, func(_ string, socket *Socket) bool { return !p.set.open[socket] }) // closed meanwhile
 	p.set.inEffect = p.all
+	given, p.set.activated = p.set.activated, nil
+	return given
 }
 
 // Abandon closes the sockets that the plan opened. Nothing else has changed.
@@ -224,11 +265,16 @@ func (s *Set) add(ln net.Listener, at address) *Socket {
 	socket := newSocket(ln, at, s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.note(socket)
+	return socket
+}
+
+// note makes a socket known. The caller holds mu.
+func (s *Set) note(socket *Socket) {
 	if s.open == nil {
 		s.open = make(map[*Socket]bool)
 	}
 	s.open[socket] = true
-	return socket
 }
 
 // forget removes a closed socket.
@@ -236,5 +282,6 @@ func (s *Set) forget(socket *Socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, socket)
+	s.inherited = slices.DeleteFunc(s.inherited, func(one *Socket) bool { return one == socket })
 	maps.DeleteFunc(s.inEffect, func(_ string, one *Socket) bool { return one == socket })
 }

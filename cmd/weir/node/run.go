@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/pressure"
+	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/pause"
 )
 
@@ -54,7 +55,10 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	s.path, s.confined = path, did
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a reload for a changed file must wait
-	err := s.start(cfg, nil)
+	err := s.inherit()
+	if err == nil {
+		err = s.start(cfg, nil)
+	}
 	s.loading.Unlock()
 	if err != nil {
 		s.close()
@@ -74,6 +78,16 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	}
 	pause.Serve()
 	return s.serve(signals)
+}
+
+// inherit takes the sockets that systemd, or another service manager, has opened.
+func (s *server) inherit() error {
+	all, err := sockets.Activated(os.LookupEnv, os.Getpid())
+	if err != nil {
+		return err
+	}
+	sockets.ForgetActivated()
+	return s.sockets.Inherit(all)
 }
 
 // hearSignals is called before weir binds an address: a process that finds the health
