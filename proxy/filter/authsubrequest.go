@@ -171,6 +171,9 @@ func (a *subrequest) write(to *message.Request, x Exchange) {
 	to.AddField("X-Real-IP", client)
 	to.AddField("X-Forwarded-For", client)
 	to.AddField("X-Request-Id", string(id))
+	if rules := x.State().cert; rules != nil {
+		rules.write(&to.Head, x)
+	}
 	for i := range a.add {
 		h := &a.add[i]
 		for j := range to.Fields {
