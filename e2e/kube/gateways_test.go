@@ -177,3 +177,78 @@ func (s *stage) wantContest() {
 		return nil
 	})
 }
+
+// gatewayRoute is a route of the Gateway edge to the Service a, for the path of its name.
+func gatewayRoute(name string) string {
+	return `{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: ` + name + `}, spec: {parentRefs: [{name: edge}], rules: [{matches: [{path: {value: /` + name + `}}], backendRefs: [{name: a, port: 80}]}]}}`
+}
+
+const plainGateway = `{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge}, spec: {gatewayClassName: '@stage', listeners: [{name: web, port: 80, protocol: HTTP}]}}`
+
+// wantRoute waits until a route of the Gateway edge is accepted, and its path answered at the address of the
+// Gateway. It returns the address.
+func (s *stage) wantRoute(route string) (address string) {
+	s.Helper()
+	address = s.gatewayAddress("edge")
+	s.wantCondition(route, "Accepted", "True")
+	eventually(s, "the route "+route+" is served", func() error { return answers(control, "http://"+address+"/"+route) })
+	return address
+}
+
+// TestGatewaysComeAndGo: weir serves Gateways as soon as the cluster has their kinds, goes on without the kinds and
+// without the API server, and a second replica takes over the addresses and the statuses when the leader dies.
+func TestGatewaysComeAndGo(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	s.rolledOut("a")
+	first := s.newWeir("node-a", besideGateways).launch().ready()
+	first.wantStatus("http://web.example/", 200)
+	remove := s.applyGatewayAPI()
+	s.apply(plainGateway, gatewayRoute("one"))
+	address := s.wantRoute("one")
+
+	// The first replica has the address until it dies.
+	second := s.newWeir("node-b", besideGateways).launch().ready()
+	first.kill()
+	s.apply(gatewayRoute("two"))
+	if now := s.wantRoute("two"); now != address {
+		t.Errorf("the Gateway had the address %s, and has %s", address, now)
+	}
+	s.wantRoute("one")
+
+	// Without the API server weir serves what it knows.
+	t.Cleanup(func() {
+		if !s.parts["kube-apiserver"].running() {
+			s.startAPI()
+		}
+	})
+	s.refused = true // a new API server refuses all requests until it has loaded its RBAC rules
+	s.parts["kube-apiserver"].kill()
+	eventually(t, "weir tells of the outage", func() error {
+		if second.metric("weir_kubernetes_watch_errors_total") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if err := answers(control, "http://"+address+"/two"); err != nil {
+		t.Errorf("without the API server: %v", err)
+	}
+	if err := s.startAPI(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(gatewayRoute("three"))
+	s.wantRoute("three")
+
+	// Without the kinds there are no Gateways, and Ingresses are served as before.
+	remove()
+	eventually(t, "weir gives the address up", func() error {
+		if answers(control, "http://"+address+"/one") == nil {
+			return errors.New("it still answers")
+		}
+		return nil
+	})
+	second.wantStatus("http://web.example/", 200)
+	s.applyGatewayAPI()
+	s.apply(plainGateway, gatewayRoute("four"))
+	s.wantRoute("four")
+}
