@@ -190,8 +190,13 @@ func (v *draft) checkEdits(r *Route) {
 	}
 }
 
-// requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
-// of them.
-func (r *Route) requestKeys() []any {
-	return []any{&r.Auth, &r.Satisfy, &r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.Timeouts, &r.Retries, &r.CORS, &r.Errors, &r.Compress, &r.Mirror}
+// requestSettings returns the fields of r that work on requests, which tunnels do not have. checkRedirect
+// and checkHSTS report redirect and hsts of tunnels.
+func (r *Route) requestSettings() (fields []any) {
+	for _, k := range requestKeys {
+		if field := k.value.field(r); field != any(&r.Redirect) && field != any(&r.HSTS) {
+			fields = append(fields, field)
+		}
+	}
+	return fields
 }

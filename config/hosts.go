@@ -100,10 +100,7 @@ func (v *draft) checkPassthrough(r *Route) {
 			if v.given(&r.Match) {
 				v.failAt(v.places[&r.Match], "%s passes TLS for this host through, so weir sees no requests; take match out", v.lineOf(g.modeBy))
 			}
-			if v.given(&r.MaxBody) {
-				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", v.lineOf(g.modeBy))
-			}
-			for _, dst := range r.requestKeys() {
+			for _, dst := range r.requestSettings() {
 				if v.given(dst) {
 					v.failAt(v.places[dst], "%s passes TLS for this host through, so weir sees no requests; take this out", v.lineOf(g.modeBy))
 				}

@@ -35,6 +35,8 @@ type value struct {
 	fallback string
 	// restart: a reload does not change what weir does.
 	restart bool
+	// requests: the key of a route works on requests, so the routes of tunnels cannot have it.
+	requests bool
 
 	// inner, of a key with one section, returns that section.
 	inner func() section
@@ -56,7 +58,7 @@ type value struct {
 // the field is zero; nil: it always prints something.
 func lazily[O any](field func(*O) any, bind func(*O) value) value {
 	x := bind(new(O))
-	late := value{example: x.example, fallback: x.fallback, restart: x.restart, bind: func(object any) value { return bind(object.(*O)) }}
+	late := value{example: x.example, fallback: x.fallback, restart: x.restart, requests: x.requests, bind: func(object any) value { return bind(object.(*O)) }}
 	if field != nil {
 		late.field = func(object any) any { return field(object.(*O)) }
 	}
@@ -100,6 +102,13 @@ func (x value) byDefault(fallback string) value {
 // byRestart marks a key whose change takes effect only after a restart.
 func (x value) byRestart() value {
 	x.restart = true
+	return x
+}
+
+// forRequests marks a key of a route that works on requests. weir refuses it in routes of tunnels,
+// because it does not read their bytes.
+func (x value) forRequests() value {
+	x.requests = true
 	return x
 }
 

@@ -19,7 +19,11 @@ func (r *Route) section() section {
 	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: routeKeys}
 }
 
-var routeKeys []key
+var (
+	routeKeys   []key
+	requestKeys []key // those that work on requests
+	routeRules  []*schema
+)
 
 func init() { // functions of the table use the table
 	routeKeys = []key{
@@ -38,25 +42,29 @@ func init() { // functions of the table use the table
 		{"first_bytes", lazily(func(r *Route) any { return &r.FirstBytes }, func(r *Route) value { return firstBytes.at(&r.FirstBytes) }), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
 		{"backend", lazily(func(r *Route) any { return &r.Backend }, func(r *Route) value { return text(&r.Backend) }), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
 		{"backends", lazily(func(r *Route) any { return &r.Backends }, func(r *Route) value { return r.weightsKey().byDefault("only backend") }), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
-		{"redirect", lazily(func(r *Route) any { return &r.Redirect }, func(r *Route) value { return r.redirectKey().byDefault("none") }), "Redirects each request to its own URL with https: https, or a mapping."},
-		{"respond", lazily(func(r *Route) any { return &r.Respond }, func(r *Route) value { return r.respondKey().byDefault("none") }), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
-		{"hsts", lazily(func(r *Route) any { return &r.HSTS }, func(r *Route) value { return r.hstsKey().byDefault("none") }), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
-		{"cors", lazily(func(r *Route) any { return &r.CORS }, func(r *Route) value { return r.corsKey().byDefault("endpoints decide") }), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
+		{"redirect", lazily(func(r *Route) any { return &r.Redirect }, func(r *Route) value { return r.redirectKey().byDefault("none").forRequests() }), "Redirects each request to its own URL with https: https, or a mapping."},
+		{"respond", lazily(func(r *Route) any { return &r.Respond }, func(r *Route) value { return r.respondKey().byDefault("none").forRequests() }), "A fixed response to all requests of the route. Without backend and redirect."},
+		{"hsts", lazily(func(r *Route) any { return &r.HSTS }, func(r *Route) value { return r.hstsKey().byDefault("none").forRequests() }), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"cors", lazily(func(r *Route) any { return &r.CORS }, func(r *Route) value { return r.corsKey().byDefault("endpoints decide").forRequests() }), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints."},
 		{"clients", lazily(func(r *Route) any { return &r.Clients }, func(r *Route) value { return r.clientsKey().byDefault("every client") }), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
 		{"rate_limit", lazily(func(r *Route) any { return &r.RateLimit }, func(r *Route) value { return text(&r.RateLimit).byDefault("no limit") }), "The rate limit under rate_limits for the requests of the route, or for the connections of its tunnels."},
 		{"in_flight", lazily(func(r *Route) any { return &r.InFlight }, func(r *Route) value { return r.inFlightKey().byDefault("no limit") }), "How many requests or tunnels of the route may be open at the same time."},
-		{"request", lazily(func(r *Route) any { return &r.Request }, func(r *Route) value { return editsKey(&r.Request, ofRequests).byDefault("none") }), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
-		{"rewrite", lazily(func(r *Route) any { return &r.Rewrite }, func(r *Route) value { return r.rewriteKey().byDefault("none") }), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
-		{"response", lazily(func(r *Route) any { return &r.Response }, func(r *Route) value { return editsKey(&r.Response, ofResponses).byDefault("none") }), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
-		{"auth", lazily(func(r *Route) any { return &r.Auth }, func(r *Route) value { return text(&r.Auth).byDefault("none") }), "The entry under auth that authenticates the requests. Not for tunnels."},
-		{"satisfy", lazily(func(r *Route) any { return &r.Satisfy }, func(r *Route) value { return oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all") }), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
-		{"errors", lazily(func(r *Route) any { return &r.Errors }, func(r *Route) value { return r.errorsKey().byDefault("none") }), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
-		{"compress", lazily(func(r *Route) any { return &r.Compress }, func(r *Route) value { return truth(&r.Compress).shownIf(r.Compress) }), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
-		{"mirror", lazily(func(r *Route) any { return &r.Mirror }, func(r *Route) value { return r.mirrorKey().byDefault("none") }), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
-		{"timeouts", lazily(func(r *Route) any { return &r.Timeouts }, func(r *Route) value { return r.timeoutsKey().byDefault("none") }), "How long requests wait for the head of the response, in addition to the timeouts of the backend. Not for tunnels."},
-		{"retries", lazily(func(r *Route) any { return &r.Retries }, func(r *Route) value { return r.retriesKey().byDefault("the backend's") }), "Limits for retries, in place of attempts of the backend's retries. Its share applies too. Not for tunnels."},
-		{"max_body", lazily(func(r *Route) any { return &r.MaxBody }, func(r *Route) value { return size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit") }), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
-		{"traces", lazily(func(r *Route) any { return &r.Untraced }, func(r *Route) value { return negated(&r.Untraced).shownIf(r.Untraced).byDefault("true") }), "false: weir traces no requests of the route, and does not change their traceparent."},
+		{"request", lazily(func(r *Route) any { return &r.Request }, func(r *Route) value { return editsKey(&r.Request, ofRequests).byDefault("none").forRequests() }), "Changes of the request's HTTP headers for the endpoint."},
+		{"rewrite", lazily(func(r *Route) any { return &r.Rewrite }, func(r *Route) value { return r.rewriteKey().byDefault("none").forRequests() }), "Changes of the path and of the Host header for the endpoint."},
+		{"response", lazily(func(r *Route) any { return &r.Response }, func(r *Route) value { return editsKey(&r.Response, ofResponses).byDefault("none").forRequests() }), "Changes of the HTTP headers of every response, also of those that weir generates."},
+		{"auth", lazily(func(r *Route) any { return &r.Auth }, func(r *Route) value { return text(&r.Auth).byDefault("none").forRequests() }), "The entry under auth that authenticates the requests."},
+		{"satisfy", lazily(func(r *Route) any { return &r.Satisfy }, func(r *Route) value {
+			return oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all").forRequests()
+		}), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
+		{"errors", lazily(func(r *Route) any { return &r.Errors }, func(r *Route) value { return r.errorsKey().byDefault("none").forRequests() }), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts."},
+		{"compress", lazily(func(r *Route) any { return &r.Compress }, func(r *Route) value { return truth(&r.Compress).shownIf(r.Compress).forRequests() }), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm."},
+		{"mirror", lazily(func(r *Route) any { return &r.Mirror }, func(r *Route) value { return r.mirrorKey().byDefault("none").forRequests() }), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them."},
+		{"timeouts", lazily(func(r *Route) any { return &r.Timeouts }, func(r *Route) value { return r.timeoutsKey().byDefault("none").forRequests() }), "How long requests wait for the head of the response, in addition to the timeouts of the backend."},
+		{"retries", lazily(func(r *Route) any { return &r.Retries }, func(r *Route) value { return r.retriesKey().byDefault("the backend's").forRequests() }), "Limits for retries, in place of attempts of the backend's retries. Its share applies too."},
+		{"max_body", lazily(func(r *Route) any { return &r.MaxBody }, func(r *Route) value {
+			return size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit").forRequests()
+		}), "Maximum size of a request body; larger ones get 413."},
+		{"traces", lazily(func(r *Route) any { return &r.Untraced }, func(r *Route) value { return negated(&r.Untraced).shownIf(r.Untraced).byDefault("true").forRequests() }), "false: weir traces no requests of the route, and does not change their traceparent."},
 		{"access_log", lazily(func(r *Route) any { return &r.Unlogged }, func(r *Route) value { return negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true") }), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", lazily(func(r *Route) any { return &r.MaxLifetime }, func(r *Route) value {
 			return duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit")
@@ -65,6 +73,8 @@ func init() { // functions of the table use the table
 			return duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's")
 		}), "weir ends a tunnel that carried no bytes for this long."},
 	}
+	requestKeys = slices.DeleteFunc(slices.Clone(routeKeys), func(k key) bool { return !k.value.requests })
+	routeRules = newRouteRules()
 }
 
 func (r *Route) checkKeys(v *draft, there keySet, n *Tree, p path) {

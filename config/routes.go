@@ -144,8 +144,7 @@ func (v *draft) checkShape(r *Route) {
 		refuse(&r.Match, why)
 		refuse(&r.TLS, why)
 		refuse(&r.TLSPolicy, why)
-		refuse(&r.MaxBody, "first_bytes routes carry tunnels, which have no request bodies; take this out")
-		for _, dst := range r.requestKeys() {
+		for _, dst := range r.requestSettings() {
 			refuse(dst, "first_bytes routes carry tunnels, which have no requests; take this out")
 		}
 	}
@@ -158,8 +157,7 @@ func (v *draft) checkShape(r *Route) {
 			refuse(&r.Paths, why)
 			refuse(&r.Match, why)
 			refuse(&r.FirstBytes, why)
-			refuse(&r.MaxBody, why)
-			for _, dst := range r.requestKeys() {
+			for _, dst := range r.requestSettings() {
 				refuse(dst, why)
 			}
 		}

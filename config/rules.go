@@ -75,25 +75,6 @@ var listenerRules = []*schema{
 	when(is("protocol", "tls"), with("http2", isNot("prior_knowledge", true))),
 }
 
-// forRequests are the keys of routes that work on requests, so tunnels cannot have them.
-var forRequests = []string{
-	"redirect",
-	"respond",
-	"auth",
-	"satisfy",
-	"max_body",
-	"request",
-	"rewrite",
-	"response",
-	"hsts",
-	"cors",
-	"errors",
-	"compress",
-	"mirror",
-	"timeouts",
-	"retries",
-}
-
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.
 var forForwarded = []string{
 	"clients",
@@ -110,15 +91,21 @@ var forForwarded = []string{
 	"retries",
 }
 
-var routeRules = []*schema{
-	hasAny("backend", "backends", "redirect", "respond"),
-	apart("backend", "backends"),
-	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
-	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror", "timeouts", "retries")),
-	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
-	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
-	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
-	when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
+func newRouteRules() []*schema {
+	forRequests := make([]string, len(requestKeys))
+	for i, k := range requestKeys {
+		forRequests[i] = k.name
+	}
+	return []*schema{
+		hasAny("backend", "backends", "redirect", "respond"),
+		apart("backend", "backends"),
+		when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
+		when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror", "timeouts", "retries")),
+		when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
+		when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
+		when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
+		when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
+	}
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

@@ -119,6 +119,9 @@ func (k key) schema() *schema {
 	if s.bounds != "" {
 		sentences = append(sentences, s.bounds)
 	}
+	if k.value.requests {
+		sentences = append(sentences, "Not for tunnels.")
+	}
 	if k.value.restart {
 		sentences = append(sentences, "Only a restart changes it.")
 	}

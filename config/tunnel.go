@@ -51,7 +51,7 @@ func (v *draft) checkOpenedTunnel(r *Route) {
 		}
 		return
 	}
-	for _, dst := range append(r.requestKeys(), &r.Paths, &r.Match, &r.MaxBody, &r.HSTS) {
+	for _, dst := range append(r.requestSettings(), &r.Paths, &r.Match, &r.HSTS) {
 		if v.given(dst) {
 			v.failAt(v.places[dst], `backend %q has "protocol: tcp", so weir forwards the decrypted bytes without reading them, and sees no requests; take this out, or use a backend that speaks http, https, h2c or grpc`, r.FirstBackend())
 		}

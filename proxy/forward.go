@@ -65,7 +65,9 @@ func (x *exchange) replyClosed(c *closed) {
 func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
-	x.clientCert.EditRequest(x)
+	if x.cert != nil {
+		x.cert.fields.EditRequest(x)
+	}
 	if hostOverride != "" {
 		req.SetHost([]byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {

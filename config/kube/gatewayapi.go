@@ -35,6 +35,7 @@ type gatewayPart struct {
 	// The inputs, besides Services and Secrets.
 	object   *gatewayv1.Gateway
 	class    *gatewayv1.GatewayClass
+	named    []namedHost // by its routes
 	sets     []*gatewayv1.ListenerSet
 	attached []*gateway.Route
 	assigned *gateway.Assigned
@@ -60,6 +61,7 @@ func (u *updating) convertGateways() (converted int) {
 	before := k.parts
 	if u.settings.Gateways == nil || u.o.Gateway == nil {
 		*k = gatewayConverter{}
+		u.renamed = u.renamed || len(before) > 0
 		u.dropAll(slices.Collect(maps.Values(before)))
 		return 0
 	}
@@ -75,11 +77,18 @@ func (u *updating) convertGateways() (converted int) {
 		if p == nil || u.dropped[p] || !p.gateway.isOf(x, g, assigned[name]) {
 			u.drop(p)
 			p = u.conversion.gateway(x, g, assigned[name])
-			u.added = append(u.added, p)
+			u.added, u.renamed = append(u.added, p), true
 			converted++
 		}
 		k.parts[name] = p
 		delete(before, name)
+	}
+	u.renamed = u.renamed || len(before) > 0
+	u.redoGateway = func(name config.ObjectName, old *part) {
+		u.drop(old)
+		u.added = slices.DeleteFunc(u.added, func(p *part) bool { return p == old })
+		k.parts[name] = u.conversion.gateway(x, old.gateway.object, old.gateway.assigned)
+		u.added = append(u.added, k.parts[name])
 	}
 	u.dropAll(slices.Collect(maps.Values(before)))
 	if classes := x.Classes(u.settings.Gateways.Services); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
@@ -143,6 +152,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 
 // attach makes the routes of a route of the Gateway API.
 func (c *gatewayConversion) attach(a *gateway.Attachment) {
+	c.contest(a)
 	switch a.Kind {
 	case gateway.KindHTTPRoute:
 		c.http(a)

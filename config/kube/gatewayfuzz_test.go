@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func (d *gatewayDice) backends() string {
 func (d *gatewayDice) object() string {
 	const head = "{apiVersion: gateway.networking.k8s.io/v1, kind: "
 	hostnames := d.one("", "hostnames: [x.example], ", "hostnames: ['*.example', y.x.example], ", "hostnames: [z.other], ")
-	switch d.roll(9) {
+	switch d.roll(10) {
 	case 0:
 		addresses := d.one("", "addresses: [{value: 192.0.2.3}], ", "addresses: [{value: 192.0.2.3}, {value: 192.0.2.4}], ", "addresses: [{type: Hostname, value: a.example}], ", "addresses: [{value: '::1'}], ")
 		return head + "Gateway, " + d.meta("g", "i") + ", spec: {gatewayClassName: " + d.one("weir", "weir", "weir", "else") + ", " + addresses +
@@ -70,7 +71,8 @@ func (d *gatewayDice) object() string {
 		return head + "ListenerSet, " + d.meta("s") + ", spec: {parentRef: {name: " + d.one("g", "h") + d.namespace() + "}, listeners: [" + d.listener("l1") + "]}}"
 	case 2, 3:
 		matches := d.one("", "matches: [{path: {value: /p}}], ", "matches: [{path: {type: Exact, value: /p}}, {method: GET}], ", "matches: [{headers: [{name: a, value: b}]}, {path: {type: RegularExpression, value: '['}}], ")
-		filters := d.one("", "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: svc"+d.namespace()+", port: 80}}}], ", "filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], ", "filters: [{type: ExtensionRef}], ")
+		filters := d.one("", "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: svc"+d.namespace()+", port: 80}}}], ", "filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], ", "filters: [{type: ExtensionRef}], ",
+			"filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: svc"+d.namespace()+", port: 80}}}], ")
 		return head + "HTTPRoute, " + d.meta("r", "q") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + matches + filters + d.backends() + "}]}}"
 	case 4:
 		return head + "GRPCRoute, " + d.meta("r") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + d.one("", "matches: [{method: {service: s}}], ") + d.backends() + "}]}}"
@@ -81,6 +83,9 @@ func (d *gatewayDice) object() string {
 	case 7:
 		return head + "ReferenceGrant, " + d.meta("g") + ", spec: {from: [{group: gateway.networking.k8s.io, kind: " + d.one("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway") + ", namespace: " + d.one("a", "b") +
 			"}], to: [{group: '', kind: " + d.one("Service", "Secret") + d.one("", ", name: svc", ", name: c") + "}]}}"
+	case 8:
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, " + d.meta("i", "j") + ", spec: {ingressClassName: weir, rules: [{host: " + d.one("x.example", "'*.example'", "y.x.example") +
+			", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: svc, port: {number: 80}}}}]}}]}}"
 	}
 	return head + "BackendTLSPolicy, " + d.meta("p", "o") + ", spec: {targetRefs: [{group: '', kind: Service, name: svc}], validation: {hostname: x.example, " +
 		d.one("wellKnownCACertificates: System", "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]") + "}}}"
@@ -98,7 +103,8 @@ spec:
   - {name: l3, port: 81, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}`
 
 // FuzzGateways: no set of objects breaks the conversion. The result does not depend on their order. No route
-// leads to another namespace without a grant, and no Gateway gets the address of an older one.
+// leads to another namespace without a grant, no Gateway gets the address of an older one, and no object
+// gets the host of an older one of another kind and namespace.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
 		seed := make([]byte, 300)
@@ -134,6 +140,7 @@ func FuzzGateways(f *testing.F) {
 		r := c.Convert(&m.Objects)
 		checkGrants(t, m, r)
 		checkAddresses(t, m, r)
+		checkHosts(t, m, r)
 		if t.Failed() {
 			t.Log(manifests)
 		}
@@ -145,13 +152,23 @@ func checkGrants(t *testing.T, m *Manifests, r *Routing) {
 	t.Helper()
 	for _, route := range r.Routes {
 		kind, _, _ := strings.Cut(route.Name, "/")
-		for _, name := range append(route.BackendNames(), mirrorsOf(route)...) {
+		for _, name := range slices.Concat(route.BackendNames(), mirrorsOf(route), serverOf(r, route)) {
 			namespace, _, _ := strings.Cut(name, "/")
 			if namespace != route.Namespace && !granted(m.Gateway.Grants, kind, route.Namespace, namespace) {
 				t.Errorf("the route %s leads to %s without a grant", route.Name, name)
 			}
 		}
 	}
+}
+
+// serverOf is the backend that decides about the requests of a route, if there is one.
+func serverOf(r *Routing, route *config.Route) (names []string) {
+	for i := range r.Auth {
+		if r.Auth[i].Name == route.Auth {
+			names = append(names, r.Auth[i].External.Backend)
+		}
+	}
+	return names
 }
 
 func granted(all []*gatewayv1.ReferenceGrant, kind, from, to string) bool {
@@ -190,6 +207,57 @@ func checkAddresses(t *testing.T, m *Manifests, r *Routing) {
 			if asked.Type == nil && g.Spec.GatewayClassName == "weir" && holder != nil && holder != g && g.CreationTimestamp.Before(&holder.CreationTimestamp) {
 				t.Errorf("%s has the address %s, for which the older Gateway %s asks", gateway.NameOf(holder), asked.Value, gateway.NameOf(g))
 			}
+		}
+	}
+}
+
+// checkHosts checks that the oldest object with a host owns it, and that all objects of the other kind
+// with this host are in its namespace.
+func checkHosts(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	created := map[string]int64{}
+	for _, o := range m.Gateway.HTTP {
+		created[namerOf(&gateway.Route{Kind: gateway.KindHTTPRoute, Name: gateway.NameOf(o), Meta: &o.ObjectMeta}).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.GRPC {
+		created["GRPCRoute "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.TLS {
+		created["TLSRoute "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Ingresses {
+		created["Ingress "+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	served := map[string][]namer{}
+	for _, route := range r.Routes {
+		parts := strings.Split(route.Name, "/")
+		n := namer{kind: "Ingress", name: config.ObjectName{Namespace: parts[0], Name: parts[1]}}
+		for _, kind := range []string{gateway.KindHTTPRoute, gateway.KindGRPCRoute, gateway.KindTLSRoute} {
+			if strings.EqualFold(parts[0], kind) {
+				n = namer{kind: kind, name: config.ObjectName{Namespace: parts[1], Name: parts[2]}}
+			}
+		}
+		age, known := created[n.String()]
+		if n.created = age; !known {
+			continue // an answer for hosts that no route has
+		}
+		for _, host := range route.Hosts {
+			host = strings.Replace(host, "**.", "*.", 1)
+			served[host] = append(served[host], n)
+		}
+	}
+	for host, all := range served {
+		owner := slices.MinFunc(all, namer.compare)
+		for _, n := range all {
+			if n.isIngress() != owner.isIngress() && n.name.Namespace != owner.name.Namespace {
+				t.Errorf("the %v has the host %s of the older %v", n, host, owner)
+			}
+		}
+	}
+	for _, o := range m.Ingresses { // the oldest object is served
+		host, mine := o.Spec.Rules[0].Host, namer{ingressKind.Name, gateway.NameOf(o), o.CreationTimestamp.Unix()}
+		if !slices.ContainsFunc(served[host], func(n namer) bool { return n.compare(mine) <= 0 }) {
+			t.Errorf("the %v, the oldest object with the host %s, does not have it", mine, host)
 		}
 	}
 }

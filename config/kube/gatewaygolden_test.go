@@ -172,6 +172,9 @@ func showGateways(r *Routing) string {
 	for _, one := range r.Routes {
 		line("%s", showGatewayRoute(one))
 	}
+	for i := range r.Auth {
+		line("auth %s", setFields(reflect.ValueOf(&r.Auth[i])))
+	}
 	for _, backend := range r.Backends {
 		what := string(backend.Protocol)
 		if backend.Missing {
@@ -187,6 +190,11 @@ func showGateways(r *Routing) string {
 	}
 	for _, s := range g.Status {
 		showStatus(line, s)
+	}
+	for _, e := range r.Events {
+		if e.Object.Kind == "Ingress" {
+			line("event Ingress %s/%s %s: %s", e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
+		}
 	}
 	return b.String()
 }
@@ -222,7 +230,7 @@ func showGatewayRoute(r *config.Route) string {
 	}
 	var more []string
 	v := reflect.ValueOf(one)
-	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky"} {
+	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky", "Auth"} {
 		if f := v.FieldByName(name); !f.IsZero() {
 			more = append(more, name+" "+setFields(f))
 		}
@@ -298,7 +306,7 @@ func showStatus(line func(string, ...any), s *gateway.Status) {
 func showConditions(all []metav1.Condition) string {
 	var parts []string
 	for _, c := range all {
-		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
+		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" && c.Type != gateway.ConditionHostContested || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
 		switch {
 		case good && (c.Reason == c.Type || c.Type == "Conflicted"):
 			if c.Type != "Conflicted" {

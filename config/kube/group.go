@@ -22,6 +22,7 @@ import (
 // traits is what decides about the group of an Ingress.
 type traits struct {
 	hosts []string // of its rules and its certificates; "" is every host
+	ruled int      // the number of those of its rules, which come first; 0: it is a canary
 	// special means that it has challenges or paths that weir cannot match. A host that has
 	// nothing else depends on its wildcard, on every host, and on the limit of its namespace.
 	special bool
@@ -76,6 +77,7 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 	if len(o.Spec.Rules) == 0 && o.Spec.DefaultBackend != nil {
 		add("")
 	}
+	t.ruled = len(t.hosts)
 	for n := range o.Spec.TLS {
 		for _, written := range o.Spec.TLS[n].Hosts {
 			if host, err := config.ParseHost(written); err == nil && !known[host] {

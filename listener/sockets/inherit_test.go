@@ -142,10 +142,11 @@ func TestInheritErrors(t *testing.T) {
 	}
 	f(`cannot use the inherited socket "web": descriptor`, Inherited{Name: "web", FD: file})
 	f("it has the descriptor -1", Inherited{Name: "web", FD: -1})
-	packets, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	packets, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	unix.CloseOnExec(packets)
 	f("it does not accept connections", Inherited{Name: "web", FD: packets})
 	_, a := other(t, "tcp", "127.0.0.1:0")
 	_, b := other(t, "tcp", "127.0.0.1:0")

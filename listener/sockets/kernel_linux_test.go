@@ -2,7 +2,6 @@ package sockets
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -130,13 +129,5 @@ func TestRefuseWithoutCapabilities(t *testing.T) {
 	out, err := c.CombinedOutput()
 	if err != nil || bytes.Count(out, []byte("\n--- PASS")) != 1 {
 		t.Errorf("%v:\n%s", err, out)
-	}
-}
-
-func wantEcho(t *testing.T, c net.Conn, want string) {
-	t.Helper()
-	got := make([]byte, len(want))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
-		t.Errorf("read %q, %v", got, err)
 	}
 }

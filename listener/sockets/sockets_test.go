@@ -458,3 +458,11 @@ func descriptors() int {
 	list, _ := os.ReadDir("/proc/self/fd")
 	return len(list)
 }
+
+func wantEcho(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("read %q, %v", got, err)
+	}
+}

@@ -10,6 +10,9 @@ import (
 type Options struct {
 	// HostOwnership means that each host belongs to one namespace.
 	HostOwnership bool
+	// Rival returns the object outside of the Decision that owns a host of an owner, as messages have
+	// it; "": none. nil: there is none for any host.
+	Rival func(o *Owner, host string) string
 	// Events gets the errors of objects.
 	Events event.Set
 }
@@ -45,6 +48,9 @@ func Decide(owners []*Owner, options Options) *Decision {
 		claims += len(o.Claims)
 	}
 	d := &Decision{Owners: owners, Granted: make([]*Claim, 0, claims), Winners: make(map[Match]*Claim, claims), options: options, hosts: map[string]*Owner{}}
+	if options.Rival != nil {
+		d.yieldHosts()
+	}
 	if options.HostOwnership {
 		d.ownHosts()
 	}

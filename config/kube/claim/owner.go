@@ -2,6 +2,7 @@ package claim
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,6 +93,21 @@ func (d *Decision) ownHosts() {
 	}
 }
 
+// yieldHosts removes the hosts that an object of another kind owns.
+func (d *Decision) yieldHosts() {
+	for _, o := range d.Owners {
+		for _, host := range o.Hosts {
+			rival := d.options.Rival(o, host)
+			if rival == "" {
+				continue
+			}
+			o.markLost(host)
+			d.Tell(o, event.ReasonHostTaken, "The host %s belongs to the older %s of another namespace, so this %s gets no requests for it; use another host, or change the older object.", host, rival, o.Kind.Name)
+		}
+		o.forgetLost()
+	}
+}
+
 // HostOwner is the object whose namespace owns the host; nil: no object names it, or
 // hosts belong to no namespace.
 func (d *Decision) HostOwner(host string) *Owner {
@@ -106,10 +122,7 @@ func (d *Decision) HostOwner(host string) *Owner {
 
 // lose marks the host as lost for o, and reports it.
 func (d *Decision) lose(o *Owner, host string, owner *Owner) {
-	if o.lost == nil {
-		o.lost = map[string]bool{}
-	}
-	o.lost[host] = true
+	o.markLost(host)
 	below := ""
 	if d.hosts[host] == nil {
 		below = ", which names " + WildcardOf(host)
@@ -120,6 +133,13 @@ func (d *Decision) lose(o *Owner, host string, owner *Owner) {
 	}
 	d.Tell(o, event.ReasonHostTaken, "%s to the namespace %s, because of its older %s %s%s (kubernetes.host_ownership in weir's configuration), so this %s gets no requests for %s; use another host, or change the older %[3]s.",
 		what, owner.Name.Namespace, owner.Kind.Name, owner.Name.Name, below, o.Kind.Name, it)
+}
+
+func (o *Owner) markLost(host string) {
+	if o.lost == nil {
+		o.lost = map[string]bool{}
+	}
+	o.lost[host] = true
 }
 
 // forgetLost removes the hosts that belong to another namespace.
@@ -145,6 +165,9 @@ func without[T any](all []T, out func(T) bool) (kept []T) {
 // IsOthers reports whether a host for which the object wants a certificate belongs to
 // another namespace. A wildcard of the object itself may cover the host.
 func (d *Decision) IsOthers(o *Owner, host string) bool {
+	if above := WildcardOf(host); o.lost[host] || above != "" && o.lost[above] && !slices.Contains(o.Hosts, host) {
+		return true
+	}
 	owner := d.HostOwner(host)
 	return owner != nil && owner.Name.Namespace != o.Name.Namespace
 }

@@ -170,7 +170,8 @@ func (p prefixes) incumbent(c *Claim) (incumbent *Owner, shares bool) {
 	}
 }
 
-// isKept reports whether other keeps its requests in spite of the refused path.
+// isKept reports whether the object of other keeps its requests, although the refused path covers them
+// too: it is older than the object of the refused path, and in another namespace.
 func isKept(other, refused *Claim) bool {
 	return other.Owner.age < refused.Owner.age && other.Owner.Name.Namespace != refused.Owner.Name.Namespace
 }

@@ -104,7 +104,7 @@ func (g *gatewayStatuses) parentFields(d *desired, uid types.UID, now []gatewayv
 		same:       func(a, b *gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(a.ParentRef, b.ParentRef) },
 		conditions: func(p *gatewayv1.RouteParentStatus) *[]metav1.Condition { return &p.Conditions },
 	}
-	next, differs := e.join(now, wanted, maxParents, string(gatewayv1.RouteConditionPartiallyInvalid))
+	next, differs := e.join(now, wanted, maxParents, string(gatewayv1.RouteConditionPartiallyInvalid), gateway.ConditionHostContested)
 	return map[string]any{"parents": next}, differs
 }
 

@@ -54,9 +54,9 @@ func TestWithdrawalIsConcurrent(t *testing.T) {
 	var now, most atomic.Int32
 	full := make(chan struct{})
 	fill := sync.OnceFunc(func() { close(full) })
-	cluster.Before(func(q fake.Request) {
+	cluster.Before(func(q fake.Request) bool {
 		if q.Resource != isStatus {
-			return
+			return true
 		}
 		n := now.Add(1)
 		defer now.Add(-1)
@@ -66,6 +66,7 @@ func TestWithdrawalIsConcurrent(t *testing.T) {
 			fill()
 		}
 		<-full
+		return true
 	})
 	t.Cleanup(fill)
 	r.leave()
@@ -106,12 +107,11 @@ func TestWithdrawalEndsEarly(t *testing.T) {
 	held := make(chan struct{})
 	defer close(held)
 	var n atomic.Int32
-	cluster.Before(func(q fake.Request) {
-		switch {
-		case q.Resource != isStatus:
-		case n.Add(1) > 3:
+	cluster.Before(func(q fake.Request) bool {
+		if q.Resource == isStatus && n.Add(1) > 3 {
 			<-held
 		}
+		return true
 	})
 	left := make(chan struct{})
 	var withdrawn atomic.Int32
@@ -166,10 +166,12 @@ func TestWithdrawalEndsForAnotherReplica(t *testing.T) {
 	answer := sync.OnceFunc(func() { close(held) })
 	defer answer()
 	var n atomic.Int32
-	cluster.Before(func(q fake.Request) {
-		if q.Resource == isStatus && n.Add(1) > atOnce {
-			<-held
+	cluster.Before(func(q fake.Request) bool {
+		if q.Resource != isStatus || n.Add(1) <= atOnce {
+			return true
 		}
+		<-held
+		return false // a late effect would need half a minute to be seen and mended
 	})
 	left := make(chan struct{})
 	go func() { defer close(left); r.leave() }()

@@ -23,30 +23,31 @@ type Reason string
 
 // The reasons. The text in brackets is how weir treats the object.
 const (
-	ReasonClass       Reason = "UnclearClass"       // an IngressClass or its use is ambiguous (the message says how weir treats it)
-	ReasonHost        Reason = "InvalidHost"        // the host is not a valid name (no route)
-	ReasonPath        Reason = "InvalidPath"        // the path is invalid, or weir cannot match it (503 for its literal prefix)
-	ReasonTaken       Reason = "AlreadyTaken"       // the host and path, or the port, belong to another object (no route)
-	ReasonHostTaken   Reason = "HostTaken"          // another namespace owns the host (no route, no certificate)
-	ReasonResource    Reason = "ResourceBackend"    // a backend is not a Service (503)
-	ReasonBackend     Reason = "BackendNotFound"    // the Service or its port is missing (503)
-	ReasonNoEndpoints Reason = "NoEndpoints"        // the Service has no ready endpoint (503)
-	ReasonUnusable    Reason = "UnusableBackend"    // weir must not connect to the address of the Service (503)
-	ReasonAccess      Reason = "AccessControl"      // annotations restrict access, or may, and weir does not support them (503)
-	ReasonUsers       Reason = "UnusableUsers"      // weir cannot check passwords of a Secret of users (these users are refused)
-	ReasonUndone      Reason = "UndoneAnnotation"   // weir does not support some annotations (served without them)
-	ReasonCanary      Reason = "Canary"             // the Ingress is a canary (not served)
-	ReasonNeverLocal  Reason = "NeverLocal"         // an ExternalName must have an endpoint on this node (no effect)
-	ReasonOperator    Reason = "OperatorOnly"       // an annotation affects the health of nodes, and its namespace may not do that (no effect)
-	ReasonProtocol    Reason = "UnknownProtocol"    // weir does not support the protocol of the Service (HTTP/1.1)
-	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing, unusable, or not valid for the host (see the message)
-	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host in spec.tls has no rule (no certificate)
-	ReasonPort        Reason = "InvalidPort"        // weir cannot parse an entry of the ConfigMap for raw TCP (no listener)
-	ReasonPortInUse   Reason = "PortUnavailable"    // weir may not bind a port for raw TCP, or another process uses it (no listener)
-	ReasonTooMany     Reason = "TooMany"            // an object has too many errors, or a namespace too many routes (see the message)
-	ReasonOpen        Reason = "OpenToForgery"      // any peer can forge client addresses (served)
-	ReasonSetting     Reason = "UndoneSetting"      // weir does not apply a key of ingress-nginx's ConfigMap (see the message)
-	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir has an invalid value (ignored)
+	ReasonClass         Reason = "UnclearClass"       // an IngressClass or its use is ambiguous (the message says how weir treats it)
+	ReasonHost          Reason = "InvalidHost"        // the host is not a valid name (no route)
+	ReasonPath          Reason = "InvalidPath"        // the path is invalid, or weir cannot match it (503 for its literal prefix)
+	ReasonTaken         Reason = "AlreadyTaken"       // the host and path, or the port, belong to another object (no route)
+	ReasonHostTaken     Reason = "HostTaken"          // another namespace owns the host (no route, no certificate)
+	ReasonHostContested Reason = "HostContested"      // objects of another kind name the host as well (they do not get it)
+	ReasonResource      Reason = "ResourceBackend"    // a backend is not a Service (503)
+	ReasonBackend       Reason = "BackendNotFound"    // the Service or its port is missing (503)
+	ReasonNoEndpoints   Reason = "NoEndpoints"        // the Service has no ready endpoint (503)
+	ReasonUnusable      Reason = "UnusableBackend"    // weir must not connect to the address of the Service (503)
+	ReasonAccess        Reason = "AccessControl"      // annotations restrict access, or may, and weir does not support them (503)
+	ReasonUsers         Reason = "UnusableUsers"      // weir cannot check passwords of a Secret of users (these users are refused)
+	ReasonUndone        Reason = "UndoneAnnotation"   // weir does not support some annotations (served without them)
+	ReasonCanary        Reason = "Canary"             // the Ingress is a canary (not served)
+	ReasonNeverLocal    Reason = "NeverLocal"         // an ExternalName must have an endpoint on this node (no effect)
+	ReasonOperator      Reason = "OperatorOnly"       // an annotation affects the health of nodes, and its namespace may not do that (no effect)
+	ReasonProtocol      Reason = "UnknownProtocol"    // weir does not support the protocol of the Service (HTTP/1.1)
+	ReasonCertificate   Reason = "InvalidCertificate" // the Secret is missing, unusable, or not valid for the host (see the message)
+	ReasonTLSHost       Reason = "InvalidTLSHost"     // a host in spec.tls has no rule (no certificate)
+	ReasonPort          Reason = "InvalidPort"        // weir cannot parse an entry of the ConfigMap for raw TCP (no listener)
+	ReasonPortInUse     Reason = "PortUnavailable"    // weir may not bind a port for raw TCP, or another process uses it (no listener)
+	ReasonTooMany       Reason = "TooMany"            // an object has too many errors, or a namespace too many routes (see the message)
+	ReasonOpen          Reason = "OpenToForgery"      // any peer can forge client addresses (served)
+	ReasonSetting       Reason = "UndoneSetting"      // weir does not apply a key of ingress-nginx's ConfigMap (see the message)
+	ReasonAnnotation    Reason = "InvalidAnnotation"  // an annotation of weir has an invalid value (ignored)
 )
 
 // Set is the events that a conversion has found so far.
@@ -71,7 +72,7 @@ func (s Set) Sorted() (all []Event) {
 func (e Event) InPassing() bool { return inPassing(e.Reason) > 0 }
 
 func inPassing(r Reason) int {
-	if r == ReasonUndone {
+	if r == ReasonUndone || r == ReasonHostContested {
 		return 1
 	}
 	return 0

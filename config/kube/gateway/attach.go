@@ -39,8 +39,15 @@ type Attachment struct {
 	Refs *Problem
 	// Partly is set if some of its rules are not served; nil: all are.
 	Partly *Problem
+	// Contested is set if objects of another kind name its hosts and do not get them.
+	Contested *Problem
 	// Accept is why it is not attached; nil: it is.
 	Accept *Problem
+}
+
+// Has reports whether the route is attached for a hostname.
+func (a *Attachment) Has(host string) bool {
+	return slices.ContainsFunc(a.Bound, func(b Bound) bool { return slices.Contains(b.Hostnames, host) })
 }
 
 // Bound is a listener to which a route is attached.
@@ -84,6 +91,25 @@ func (a *Attachment) Reject(p *Problem) {
 	a.Accept = p
 	for _, b := range a.Bound {
 		delete(b.attached, a.Route)
+	}
+}
+
+// Drop removes hostnames from an attachment. If none is left, the route is not accepted, for
+// the reason p; otherwise only a part of it is served.
+func Drop[T any](a *Attachment, hosts map[string]T, p *Problem) {
+	var kept []Bound
+	for _, b := range a.Bound {
+		b.Hostnames = slices.DeleteFunc(slices.Clone(b.Hostnames), func(h string) bool { _, out := hosts[h]; return out })
+		if len(b.Hostnames) > 0 {
+			kept = append(kept, b)
+		} else {
+			delete(b.attached, a.Route)
+		}
+	}
+	if a.Bound = kept; len(kept) == 0 {
+		a.Accept = p
+	} else {
+		a.Partly = p
 	}
 }
 

@@ -76,6 +76,10 @@ func condition[T, R ~string](kind T, generation int64, p *Problem, reason R, mes
 	return c
 }
 
+// ConditionHostContested is the type of the condition of a route with hosts that objects of another
+// kind name too, and do not get.
+const ConditionHostContested = "weirproxy.github.io/HostContested"
+
 // maxMessage is the maximum length of a message in a condition.
 const maxMessage = 32768
 
@@ -312,6 +316,10 @@ func (a *Attachment) status(controller string) ParentStatus {
 	if a.Partly != nil && a.Accept == nil {
 		c = append(c, metav1.Condition{Type: string(gatewayv1.RouteConditionPartiallyInvalid), Status: metav1.ConditionTrue, ObservedGeneration: generation,
 			Reason: a.Partly.Reason, Message: shortened(a.Partly.Message)})
+	}
+	if a.Contested != nil && a.Accept == nil {
+		c = append(c, metav1.Condition{Type: ConditionHostContested, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+			Reason: a.Contested.Reason, Message: shortened(a.Contested.Message)})
 	}
 	at := slices.IndexFunc(a.Parents, func(p gatewayv1.ParentReference) bool { return equalRef(&p, a.Parent) })
 	return ParentStatus{Key{a.Kind, a.Name, a.Meta.UID}, at, gatewayv1.RouteParentStatus{ParentRef: *a.Parent, ControllerName: gatewayv1.GatewayController(controller), Conditions: c}}

@@ -43,7 +43,7 @@ type API struct {
 	version int
 	objects map[string]Object // by path
 	refuse  func(Request) int
-	before  func(Request)
+	before  func(Request) bool
 	asked   map[Request]int
 }
 
@@ -88,8 +88,9 @@ func (c *API) Refuse(f func(Request) int) {
 }
 
 // Before sets a function that is called before each request is served. It may wait; other
-// requests do not wait for it. nil: there is none.
-func (c *API) Before(f func(Request)) {
+// requests do not wait for it. If it returns false, the request has no effect and no
+// answer. nil: there is none.
+func (c *API) Before(f func(Request) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.before = f
@@ -202,8 +203,8 @@ func (c *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	before := c.before
 	c.mu.Unlock()
-	if before != nil {
-		before(asked)
+	if before != nil && !before(asked) {
+		panic(http.ErrAbortHandler)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
