@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,8 +68,7 @@ func newFormer() (*former, error) {
 		unix.CloseOnExec(fd)
 		b.state.Sockets[n].FD = fd
 	}
-	if b.state.Version != upgradeVersion {
-		err := fmt.Errorf("upgrade: process %d passes its state in version %d, and this binary knows version %d; restart weir instead", pid, b.state.Version, upgradeVersion)
+	if err := b.check(); err != nil {
 		b.failed(err)
 		return nil, err
 	}
@@ -87,6 +87,18 @@ func newFormer() (*former, error) {
 		}
 	}()
 	return b, nil
+}
+
+// check returns an error if this process cannot take over what it got.
+func (b *former) check() error {
+	if b.state.Version != upgradeVersion {
+		return fmt.Errorf("upgrade: process %d passes its state in version %d, and this binary knows version %d; restart weir instead", b.pid, b.state.Version, upgradeVersion)
+	}
+	// Without it, confine would execute the binary again, which would not find the state.
+	if _, confined := os.LookupEnv(confinedEnv); !confined && runtime.GOOS == "linux" {
+		return fmt.Errorf("upgrade: the environment does not have %s, which process %d has set; start weir without a program that clears its environment", confinedEnv, b.pid)
+	}
+	return nil
 }
 
 // failed tells the former process why this one ends, unless it has left already.
