@@ -150,10 +150,10 @@ func (v *conversion) readAuthTLS(namespace string, a annotation.AuthTLS) (*hostC
 	if len(h.ca) == 0 {
 		err = errors.New("has no key ca.crt; store the CAs there in PEM")
 	} else if _, err = config.Authorities(h.ca); err != nil {
-		err = fmt.Errorf("has no usable CAs in ca.crt (%w); store them there in PEM", err)
+		err = fmt.Errorf("has a ca.crt that %w", err)
 	} else if len(h.crl) > 0 {
 		if _, err = config.ParseRevocationLists(h.crl); err != nil {
-			err = fmt.Errorf("has no usable revocation list in ca.crl: the key %w", err)
+			err = fmt.Errorf("has a ca.crl that %w", err)
 		}
 	}
 	if err != nil {
