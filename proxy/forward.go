@@ -65,6 +65,7 @@ func (x *exchange) replyClosed(c *closed) {
 func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
+	x.identify()
 	x.clientCert.EditRequest(x)
 	if hostOverride != "" {
 		req.SetHost([]byte(hostOverride))
