@@ -14,15 +14,29 @@ import (
 )
 
 // Auth is an entry of the section auth: how weir authenticates the requests of the routes that
-// name it. Exactly one of Basic, Forward, JWT and Subrequest is set.
+// name it. Exactly one of Basic, Forward, JWT, Subrequest and External is set.
 type Auth struct {
 	Name     string
 	Position Position
 	Basic    *BasicAuth
 	Forward  *ForwardAuth
 	JWT      *JWTAuth
-	// Subrequest is set only in entries that objects of a cluster make.
+	// Subrequest and External are set only in entries that objects of a cluster make.
 	Subrequest *Subrequest
+	External   *ExternalAuth
+}
+
+// ExternalAuth is authentication by another server, as the filter ExternalAuth of the Gateway API
+// demands (GEP-1494). Only the status 200 lets a request pass.
+type ExternalAuth struct {
+	Backend string // of the server
+	Prefix  string // before the path of each request; empty or without a slash at its end
+	// Request has the names of the headers of the client that the server gets, besides Authorization.
+	Request []string
+	// Response has the names of the headers of the server that the endpoint gets. Empty: all. What the
+	// client sent in headers of these names is dropped.
+	Response []string
+	Timeout  time.Duration // until the response has arrived
 }
 
 // Subrequest is authentication by another server, as nginx does it (auth_request). A 2xx response

@@ -144,12 +144,15 @@ type ECHKey struct {
 // ClientAuthMode is whether weir requests or requires a client certificate.
 type ClientAuthMode string
 
-// The client authentication modes. In both, weir verifies a certificate that the client
+// The client authentication modes. In all of them, weir verifies a certificate that the client
 // sends.
 const (
 	ClientAuthNone    ClientAuthMode = ""
 	ClientAuthRequest ClientAuthMode = "request"
 	ClientAuthRequire ClientAuthMode = "require"
+	// ClientAuthReport requests a certificate, and accepts every client: the routes decide, see
+	// ClientCert. Only objects of a cluster make such policies.
+	ClientAuthReport ClientAuthMode = "report"
 )
 
 // ClientCertField is a part of a client certificate that weir can pass to backends.
@@ -184,6 +187,10 @@ type TLSPolicy struct {
 	// ClientAuthForward lists the HTTP headers in which weir passes a verified client
 	// certificate to a backend.
 	ClientAuthForward []ClientCertField
+	// ClientAuthDepth and ClientAuthLists are only for ClientAuthReport: the maximum number of
+	// intermediate CAs in a chain, and the content of a file of revocation lists; empty: none.
+	ClientAuthDepth int
+	ClientAuthLists []byte
 	// SHA1 accepts clients that offer only SHA-1 signatures; all other clients get better
 	// signatures.
 	SHA1 bool

@@ -22,7 +22,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Mirror, o.Mirror) &&
 		r.Unlogged == o.Unlogged && r.Untraced == o.Untraced &&
 		r.Compress == o.Compress &&
-		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) && equal(r.Script, o.Script) && equal(r.Reverse, o.Reverse) &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) && r.Limits.equal(o.Limits) && equal(r.Script, o.Script) && equal(r.Reverse, o.Reverse) && equal(r.ClientCert, o.ClientCert) &&
 		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure) && equal(r.Order, o.Order)
 }

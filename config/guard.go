@@ -8,11 +8,11 @@ import (
 
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
 func (r *Route) Guarded() bool {
-	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil || r.Script.mayRefuse()
+	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil || r.Limits != nil || r.Script.mayRefuse() || r.ClientCert.mayRefuse()
 }
 
 // DropGuards removes the guards of a route that answers all requests before its guards would decide.
-// The script stays, because it runs first.
+// The script and the client certificates stay, because they come first.
 func (r *Route) DropGuards() {
 	r.MaxBody, r.Clients, r.Auth, r.Satisfy, r.RateLimit, r.InFlight, r.Limits = 0, nil, "", "", "", nil, nil
 }
@@ -27,7 +27,8 @@ func (r *Route) LessGuarded(than *Route) bool {
 		r.admitsMore(than) ||
 		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
 		!r.InFlight.covers(than.InFlight) || !r.Limits.covers(than.Limits) ||
-		than.Script.mayRefuse() && !equal(r.Script, than.Script)
+		than.Script.mayRefuse() && !equal(r.Script, than.Script) ||
+		than.ClientCert.mayRefuse() && !equal(r.ClientCert, than.ClientCert)
 }
 
 // admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Two

@@ -69,7 +69,7 @@ func TestZeroFieldsPrintNothing(t *testing.T) {
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
 	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
-	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.(Owned|Ask)$`, `^Config\.Routes\[\]\.(CORS\.AsNginx$|(Limits|Script|Reverse)\.|Errors\[\]\.(AsNginx|OnlyOwn|Report))`, `^Config\.Auth\[\]\.(Basic\.Object$|Subrequest\.)`, // only of objects
+	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.(Owned|Ask|ClientAuthDepth|ClientAuthLists.*)$`, `^Config\.Routes\[\]\.(CORS\.AsNginx$|(Limits|Script|Reverse|ClientCert)\.|Errors\[\]\.(AsNginx|OnlyOwn|Report))`, `^Config\.Auth\[\]\.(Basic\.Object$|(Subrequest|External)\.)`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
 	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
 	`^Config\.Routes\[\]\.(Canary|Fallback|Sticky|HashBy\[\])\.`, `(HashSubset|Backends\[\]\.Group)$`, // only of objects

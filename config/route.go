@@ -85,13 +85,15 @@ type Route struct {
 	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
 	Errors    []ErrorPage  // the first one with the status counts
 	Mirror    []Mirror
-	RateLimit string         // the name of a rate limit; empty: none
-	InFlight  *InFlight      // nil: no limit
-	Reverse   *Reverse       // nil: none; only of objects
-	Script    *Script        // nil: none; only of objects
-	Limits    *ObjectLimits  // nil: none; only of objects
-	Timeouts  *RouteTimeouts // nil: none
-	Retries   *RouteRetries  // nil: those of the backend
+	RateLimit string        // the name of a rate limit; empty: none
+	InFlight  *InFlight     // nil: no limit
+	Reverse   *Reverse      // nil: none; only of objects
+	Script    *Script       // nil: none; only of objects
+	Limits    *ObjectLimits // nil: none; only of objects
+	// ClientCert is nil if the route leaves client certificates to its TLS policy. Only objects have it.
+	ClientCert *ClientCert
+	Timeouts   *RouteTimeouts // nil: none
+	Retries    *RouteRetries  // nil: those of the backend
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

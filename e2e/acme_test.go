@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -324,6 +326,79 @@ func TestRestartsDoNotAskTheAuthorityAgain(t *testing.T) {
 	if n := g.asked.Load(); n != asked {
 		t.Errorf("the restarts made %d orders", n-asked)
 	}
+}
+
+// shownCertificate is a row of the certificates in GET /status/overview.
+type shownCertificate struct {
+	Names    []string  `json:"names"`
+	Source   string    `json:"source"`
+	NotAfter time.Time `json:"not_after"`
+	Next     time.Time `json:"next"`
+	Error    string    `json:"error"`
+}
+
+// shownCertificates returns the certificates that the status page shows, by their first name.
+func (w *weir) shownCertificates() map[string]shownCertificate {
+	w.t.Helper()
+	var o struct {
+		Certificates struct {
+			Rows []shownCertificate `json:"rows"`
+		} `json:"certificates"`
+	}
+	status, body, err := w.get("admin", "/status/overview")
+	if err == nil {
+		err = json.Unmarshal([]byte(body), &o)
+	}
+	if err != nil || status != 200 {
+		w.t.Fatalf("%d %s: %v", status, body, err)
+	}
+	all := make(map[string]shownCertificate)
+	for _, c := range o.Certificates.Rows {
+		all[c.Names[0]] = c
+	}
+	return all
+}
+
+// The authority refuses a name. The status page and weir top say why, and when weir will try again, also after
+// a restart, which asks the authority nothing.
+func TestFailedCertificateIsShown(t *testing.T) {
+	t.Parallel()
+	ca := newPebble(t, pebbleOptions{blocked: []string{"never.example.org"}}).run()
+	w := newACMEWeir(t, ca)
+	config := acmeConfig(entries(ca.entry("app.example.org, never.example.org", "storage: '@@dir/acme'")), routesTo("app.example.org", "never.example.org"))
+	w.start(config)
+	served(t, ca.front.secure, "app.example.org", ca.roots())
+	for _, when := range []string{"after the attempt", "after a restart"} {
+		within(t, time.Minute, "the status page shows both certificates "+when, func() error {
+			shown := w.shownCertificates()
+			if c := shown["app.example.org"]; c.Source != "acme" || time.Until(c.NotAfter) < time.Hour || c.Error != "" {
+				return fmt.Errorf("the one that weir has is %+v", c)
+			}
+			if c := shown["never.example.org"]; c.Source != "acme" || !c.NotAfter.IsZero() || !strings.Contains(c.Error, "rejectedIdentifier") || time.Until(c.Next) <= 0 {
+				return fmt.Errorf("the other one is %+v", c)
+			}
+			return nil
+		})
+		if out := w.run(executable(t), "top", "--once", w.at("admin")); !regexp.MustCompile(`node-a: no certificate for never\.example\.org yet: .*rejectedIdentifier.*; next attempt in [0-9ms]+\n`).MatchString(out) {
+			t.Errorf("%s weir top prints\n%s", when, out)
+		}
+		if when == "after the attempt" {
+			w.cmd.Process.Kill()
+			<-w.exited
+			w.log.reset()
+			w.start(config)
+		}
+	}
+	t.Run("in Chromium", func(t *testing.T) {
+		p := newPage(newBrowser(t, ""))
+		p.size(1280, 900, "light")
+		p.call(p.session, "Page.navigate", map[string]any{"url": "http://" + w.at("admin") + "/"})
+		p.contains("certificates", "never.example.org")
+		p.contains("certificates", "no certificate yet")
+		p.contains("certificates", "rejectedIdentifier")
+		p.wants(`String(/in [0-9]+ (s|min)/.test([...document.querySelectorAll("#certificates tbody tr")].find(r => r.textContent.includes("never.example.org")).textContent))`, "true")
+		p.contains("problems", "1 of 2 certificates have a problem")
+	})
 }
 
 // A weir that crashes in the middle of an order never learns its result. After the restart it does not order

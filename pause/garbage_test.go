@@ -4,7 +4,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func collections() uint64 {
@@ -56,6 +59,36 @@ func TestGarbageIsCollectedApart(t *testing.T) {
 		if got := percent(); got != usual || collections() == before {
 			t.Errorf("after the work GOGC is %d, not %d, with %d collections", got, usual, collections()-before)
 		}
+	}
+}
+
+// Long work does not prolong a collection.
+func TestWorkWaitsForTheCollection(t *testing.T) {
+	for _, processors := range []int{1, 2} {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		defer serving.Store(serving.Load())
+		Serve()
+		settled()
+		synctest.Test(t, func(t *testing.T) {
+			defer due.Store(0) // the clock of this test is another one
+			var worked atomic.Bool
+			apart(func() {
+				go func() {
+					due.Store(0)
+					IfDue()
+					worked.Store(true)
+				}()
+				synctest.Wait()
+				if worked.Load() {
+					t.Errorf("with %d processors, work goes on during a collection", processors)
+				}
+			})
+			time.Sleep(length)
+			synctest.Wait()
+			if !worked.Load() {
+				t.Errorf("with %d processors, work does not go on after the collection", processors)
+			}
+		})
 	}
 }
 

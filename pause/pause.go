@@ -29,7 +29,7 @@ func Serve() { serving.Store(true) }
 // IfDue lets other goroutines run, those with network events too, if the process serves traffic and
 // has worked long enough since the last pause. Otherwise it costs about as much as a look at the
 // clock. The caller holds no lock that a request may need. Several goroutines may call IfDue at the
-// same time.
+// same time. While garbage is collected apart from requests, IfDue waits.
 func IfDue() {
 	if !serving.Load() {
 		return
@@ -38,6 +38,7 @@ func IfDue() {
 	if wait > 0 && wait <= stretch { // a longer wait means that the clock was set back
 		return
 	}
+	awaitCollection()
 	if runtime.GOMAXPROCS(0) == 1 {
 		pollNetwork()
 		runtime.Gosched()

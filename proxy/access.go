@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -142,7 +141,7 @@ func (s *Security) inWords() *accesslog.TLS {
 	if state.CipherSuite != 0 {
 		t.CipherSuite = policy.SuiteName(state.CipherSuite)
 	}
-	if len(state.PeerCertificates) > 0 && (s.Policy == nil || s.Policy.ClientAuth != config.ClientAuthNone) { // otherwise weir has not checked it
+	if s.verified(&state) {
 		t.ClientSubject = state.PeerCertificates[0].Subject.String()
 	}
 	return t

@@ -30,10 +30,7 @@ type clientSide struct {
 
 	sniHost *host        // the host of the SNI, in the table at the start of the connection
 	trusts  filter.Trust // the information about clients that weir accepts from the other end
-
-	certified  bool // the client proved that it has a certificate, under client_auth
-	clientCert filter.ClientCert
-	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
+	cert    *clientCert  // nil: the client sent none, or the policy requests none
 }
 
 // Secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
@@ -55,20 +52,32 @@ func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *h
 	return cl
 }
 
-// certify notes whether the client proved that it has a certificate, and the HTTP headers about
-// it for endpoints. For a connection under client_auth, crypto/tls has verified the certificate;
-// for a resumed session, package policy has.
+// clientCert is what weir knows of the client certificate of a connection. It does not change.
+type clientCert struct {
+	fields   filter.ClientCert   // the HTTP headers about it for endpoints, whatever the route
+	standing *policy.Standing    // nil: it cannot be revoked
+	report   *filter.Certificate // nil: the policy decides about client certificates; otherwise routes do
+}
+
+// sent reports whether the client proved that it has a certificate. c may be nil.
+func (c *clientCert) sent() bool { return c != nil && (c.report == nil || c.report.Sent) }
+
+// certify notes what weir knows of the client's certificate. For a connection under client_auth,
+// crypto/tls has verified the certificate; for a resumed session, package policy has.
 func (c *clientSide) certify() {
-	if c.security.Policy.ClientAuth == config.ClientAuthNone {
+	under := c.security.Policy
+	if under.ClientAuth == config.ClientAuthNone {
 		return
 	}
 	state := c.security.State()
-	if len(state.PeerCertificates) == 0 {
+	if x := under.Examine(&state, time.Now()); x != nil {
+		c.cert = &clientCert{report: filter.NewCertificate(x.Leaf, x.Err, x.Reason, x.Unknown)}
+		c.security.examined(c.cert)
 		return
 	}
-	c.certified = true
-	c.clientCert = filter.NewClientCert(&state, c.security.Policy.Forward)
-	c.standing = c.security.Policy.Stand(state.VerifiedChains)
+	if len(state.PeerCertificates) > 0 {
+		c.cert = &clientCert{fields: filter.NewClientCert(&state, under.Forward), standing: under.Stand(state.VerifiedChains)}
+	}
 }
 
 // follow makes c use t. It returns false if t does not have the connection's listener.

@@ -104,6 +104,9 @@ func (s *routeSeries) addCounter(of *counters, vec *prometheus.CounterVec, label
 		return vec.WithLabelValues(s.labels.with(labels[0], "other")...)
 	}
 	c := vec.WithLabelValues(s.labels.with(labels[0], labels[1])...)
+	if of == &s.replies {
+		c = &replyCounter{Counter: c}
+	}
 	if !slices.ContainsFunc(known, func(k labelledCounter) bool { return k.labels == labels }) {
 		list := append(slices.Clone(known), labelledCounter{labels, c})
 		of.list.Store(&list)

@@ -40,7 +40,7 @@ func (x *exchange) Client() netip.AddrPort { return x.client }
 // Trusts returns what weir accepts from the sender. If weir itself has verified a certificate,
 // it accepts no information about another one: the two might belong to different clients.
 func (x *exchange) Trusts() filter.Trust {
-	if x.certified {
+	if x.cert.sent() {
 		return x.trusts &^ filter.TrustClientCert
 	}
 	return x.trusts
@@ -48,6 +48,14 @@ func (x *exchange) Trusts() filter.Trust {
 
 // Terminated reports whether weir terminates the client's TLS.
 func (x *exchange) Terminated() bool { return x.security.Terminated() }
+
+// Certificate returns what routes know of the client's certificate.
+func (x *exchange) Certificate() *filter.Certificate {
+	if x.cert == nil {
+		return nil
+	}
+	return x.cert.report
+}
 
 // RequestID returns the request's X-Request-Id, and makes one if there is none yet.
 func (x *exchange) RequestID() []byte {

@@ -66,7 +66,9 @@ func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
 	x.identify()
-	x.clientCert.EditRequest(x)
+	if x.cert != nil {
+		x.cert.fields.EditRequest(x)
+	}
 	if hostOverride != "" {
 		req.SetHost([]byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {

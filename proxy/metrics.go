@@ -50,6 +50,7 @@ type Metrics struct {
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
 	series    []*routeSeries          // of all routes, in no order; place is the index
+	listed    *seriesList             // of series; nil: series has changed
 	removed   tally.Counts            // of the routes that were removed
 	folded    *prometheus.GaugeVec
 }
@@ -104,9 +105,8 @@ type routeSeries struct {
 	copied   counters // of the requests for mirrors
 	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
-	tally    tally.Tally
-	open     atomic.Int64 // tunnels; the same as in the gauge
-	place    int          // in m.series; guarded by m.mu
+	traffic  tally.Series
+	place    int // in m.series; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
@@ -234,7 +234,7 @@ func othersOf(namespace string) routeLabels {
 }
 
 func (m *Metrics) newSeries(labels routeKey) *routeSeries {
-	s := &routeSeries{labels: labels, m: m,
+	s := &routeSeries{labels: labels, m: m, traffic: tally.Series{Route: labels.route},
 		duration: m.duration.WithLabelValues(labels.with(labels.backend)...),
 		in:       m.bytes.WithLabelValues(labels.with("in")...),
 		out:      m.bytes.WithLabelValues(labels.with("out")...),
@@ -248,6 +248,7 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	}
 	s.place = len(m.series)
 	m.series = append(m.series, s)
+	m.listed = nil
 	return s
 }
 
@@ -484,7 +485,7 @@ func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced
 		code = 0
 	}
 	s.counter(code).Inc()
-	s.tally.Count(code, d)
+	s.traffic.Count(code, d)
 	if traced == nil {
 		s.duration.Observe(d.Seconds())
 	} else {

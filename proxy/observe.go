@@ -2,9 +2,9 @@ package proxy
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/tally"
@@ -14,26 +14,26 @@ import (
 
 // Total returns the counts of all exchanges since the start, those without a route included.
 func (m *Metrics) Total() (sum tally.Counts) {
-	series, removed := m.all()
+	list, removed := m.all()
 	sum = removed
-	for _, s := range series {
-		s.tally.AddTo(&sum)
-		pause.IfDue()
+	for i, s := range list.traffic {
+		if i%pauseEvery == 0 {
+			pause.IfDue()
+		}
+		s.AddTo(&sum)
 	}
 	return sum
 }
 
-// EachRoute calls f with the counts and the open tunnels of each route that has had traffic. The name
-// is empty for requests that no route matched. A route with several backends occurs more than once.
-// Routes of a namespace that share their time series occur as NAMESPACE/other. f must not keep c.
-func (m *Metrics) EachRoute(f func(route string, c *tally.Counts, tunnels int)) {
-	series, _ := m.all()
-	for _, s := range series {
-		pause.IfDue()
-		var c tally.Counts
-		s.tally.AddTo(&c)
-		f(s.labels.route, &c, int(s.open.Load()))
-	}
+// pauseEvery is how many series are read between two calls of pause.IfDue.
+const pauseEvery = 64
+
+// Traffic returns the traffic of each route that has had any. A route with several backends occurs more
+// than once. Routes of a namespace that share their time series occur as NAMESPACE/other. The order stays
+// until a route is removed, and new ones come last. The caller must not change the result.
+func (m *Metrics) Traffic() []*tally.Series {
+	list, _ := m.all()
+	return list.traffic
 }
 
 // answers are the reasons of generated responses that are no refusals.
@@ -42,27 +42,54 @@ var answers = []string{"respond", "redirect", "cors_preflight", "acme_challenge"
 // EachRefusal calls f with the number of responses that weir generated for a route because it refused
 // requests, or because no endpoint answered, by reason.
 func (m *Metrics) EachRefusal(f func(route, reason string, n uint64)) {
-	series, _ := m.all()
-	for _, s := range series {
-		pause.IfDue()
-		if list := s.replies.list.Load(); list != nil {
-			for i := range *list {
-				c := &(*list)[i]
-				if slices.Contains(answers, c.labels[1]) {
-					continue
-				}
-				f(s.labels.route, c.labels[1], uint64(readingOf(c.Counter)))
+	list, _ := m.all()
+	for at, s := range list.series {
+		if at%pauseEvery == 0 {
+			pause.IfDue()
+		}
+		replies := s.replies.list.Load()
+		if replies == nil {
+			continue
+		}
+		for i := range *replies {
+			if r := &(*replies)[i]; !slices.Contains(answers, r.labels[1]) {
+				f(s.labels.route, r.labels[1], r.Counter.(*replyCounter).n.Load())
 			}
 		}
 	}
 }
 
+// seriesList has the series of all routes. It never changes.
+type seriesList struct {
+	series  []*routeSeries
+	traffic []*tally.Series // of these
+}
+
 // all returns the series of all routes, and the counts of removed routes. It holds the lock only for a
 // moment, because requests may need it.
-func (m *Metrics) all() ([]*routeSeries, tally.Counts) {
+func (m *Metrics) all() (*seriesList, tally.Counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.series), m.removed
+	if m.listed == nil {
+		m.listed = &seriesList{slices.Clone(m.series), make([]*tally.Series, len(m.series))}
+		for i, s := range m.series {
+			m.listed.traffic[i] = &s.traffic
+		}
+	}
+	return m.listed, m.removed
+}
+
+// replyCounter counts the responses that weir generated for a reason. The status page reads n: to read the
+// counter of Prometheus makes garbage.
+type replyCounter struct {
+	prometheus.Counter
+	n atomic.Uint64
+}
+
+// Inc adds a response. There is no other way to count one.
+func (c *replyCounter) Inc() {
+	c.n.Add(1)
+	c.Counter.Inc()
 }
 
 // removeFromList removes series from the list, and keeps their counts. The caller holds m.mu.
@@ -72,14 +99,6 @@ func (m *Metrics) removeFromList(s *routeSeries) {
 	m.series[s.place].place = s.place
 	m.series[last] = nil
 	m.series = m.series[:last]
-	s.tally.AddTo(&m.removed)
-}
-
-// readingOf returns the value of a counter.
-func readingOf(c prometheus.Counter) float64 {
-	var d dto.Metric
-	if c.Write(&d) != nil {
-		return 0
-	}
-	return d.GetCounter().GetValue()
+	m.listed = nil
+	s.traffic.AddTo(&m.removed)
 }

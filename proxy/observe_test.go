@@ -23,13 +23,13 @@ func TestCountsForTheStatusPage(t *testing.T) {
 		})
 	}
 	routes := func() (n int, sum tally.Counts) {
-		m.EachRoute(func(_ string, c *tally.Counts, tunnels int) {
+		for _, s := range m.Traffic() {
 			n++
-			sum.Add(c)
-			if tunnels != 0 {
+			s.AddTo(&sum)
+			if tunnels := s.Tunnels.Load(); tunnels != 0 {
 				t.Errorf("%d tunnels", tunnels)
 			}
-		})
+		}
 		return n, sum
 	}
 	first := objectTable(t, m, map[string]int{"tenant": 30, "shop": 3})

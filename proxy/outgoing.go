@@ -9,7 +9,6 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/proxy/backend"
-	"github.com/weirproxy/weir/tls/policy"
 )
 
 // outgoing returns the client information for the PROXY header to an endpoint: the content of the
@@ -27,7 +26,7 @@ func outgoing(c *conn.Origin, client netip.AddrPort, sec *Security) *backend.Out
 	if sec.Terminated() {
 		state := sec.State()
 		out.TLVs.ALPN = state.NegotiatedProtocol
-		out.TLVs.SSL = sslTLV(&state, sec.Policy)
+		out.TLVs.SSL = sslTLV(&state, sec)
 	}
 	return out
 }
@@ -46,15 +45,15 @@ func unspecified(a netip.Addr) netip.Addr {
 //
 // ClientCert is true if the client sent the certificate in a full handshake of this connection. It
 // is false for a resumed session. Verified is true for both.
-func sslTLV(state *tls.ConnectionState, under *policy.Policy) *header.SSL {
+func sslTLV(state *tls.ConnectionState, sec *Security) *header.SSL {
 	s := &header.SSL{TLS: true, Version: opensslVersions[state.Version], Cipher: opensslSuites[state.CipherSuite], Group: groups[state.CurveID]}
 	if s.Cipher == "" {
 		s.Cipher = tls.CipherSuiteName(state.CipherSuite) // OpenSSL uses these names for TLS 1.3
 	}
-	if len(state.PeerCertificates) == 0 || under.ClientAuth == config.ClientAuthNone {
+	if !sec.verified(state) {
 		return s
 	}
-	leaf := state.PeerCertificates[0]
+	leaf, under := state.PeerCertificates[0], sec.Policy
 	s.ClientCert, s.Verified = !state.DidResume, true
 	if slices.Contains(under.Forward, config.ClientCertSubject) {
 		s.CommonName = leaf.Subject.CommonName

@@ -6,7 +6,6 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/park"
-	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -20,15 +19,14 @@ type parkedClient struct {
 	tls      *tls.Conn // nil: plain
 	listener string
 
-	sni        string
-	policy     *policy.Policy
-	clientCert filter.ClientCert
-	standing   *policy.Standing
-	own        *privates // nil: none
+	sni    string
+	policy *policy.Policy
+	cert   *clientCert
+	own    *privates // nil: none
 
-	certified, served, headTimed bool  // as in http1Session
-	skipped                      int   // empty lines that arrived before the next request
-	in, out                      int64 // as in http1Wire
+	served, headTimed bool  // as in http1Session
+	skipped           int   // empty lines that arrived before the next request
+	in, out           int64 // as in http1Wire
 }
 
 // park leaves the connection without a goroutine and returns true, or returns false if that
@@ -39,7 +37,7 @@ func (s *http1Session) park() bool {
 		r = new(parkedClient)
 	}
 	*r = parkedClient{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
-		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, clientCert: s.clientCert, standing: s.standing,
+		sni: s.security.SNI, policy: s.security.Policy, cert: s.cert,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
 		own := s.own // a copy, because another session will use s soon
@@ -80,8 +78,8 @@ func (r *parkedClient) fits(e *edge) bool {
 // the stack.
 func (s *http1Session) wake(r *parkedClient, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
-		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()),
-		certified: r.certified, clientCert: r.clientCert, standing: r.standing}, r.conn, r.tls)
+		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()), cert: r.cert}, r.conn, r.tls)
+	s.security.examined(r.cert)
 	if r.proxy.log.Load() != nil {
 		s.security.note()
 	}

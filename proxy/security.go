@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -38,6 +39,28 @@ func (s *Security) Terminated() bool { return s.tls != nil }
 
 // State returns the state of the TLS connection. It needs Terminated.
 func (s *Security) State() tls.ConnectionState { return s.tls.ConnectionState() }
+
+// examined is TLS whose client certificate package policy has examined.
+type examined struct {
+	stateful
+	isGood bool
+}
+
+// examined notes whether the client's certificate is good, if routes decide about it. cert may be nil.
+func (s *Security) examined(cert *clientCert) {
+	if cert != nil && cert.report != nil {
+		s.tls = &examined{s.tls, cert.report.Err == nil}
+	}
+}
+
+// verified reports whether state has a client certificate that weir has verified.
+func (s *Security) verified(state *tls.ConnectionState) bool {
+	if len(state.PeerCertificates) == 0 || s.Policy == nil || s.Policy.ClientAuth == config.ClientAuthNone {
+		return false
+	}
+	x, isExamined := s.tls.(*examined)
+	return isExamined && x.isGood || !isExamined && s.Policy.ClientAuth != config.ClientAuthReport
+}
 
 // PolicyName returns the name of the policy, or "".
 func (s *Security) PolicyName() string {

@@ -28,7 +28,7 @@ func writeCA(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{TB: t, file: filepath.Join(t.TempDir(), "ca.pem")}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true,
-		BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+		BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	a.cert, a.key = a.sign(template, template, nil)
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 	if err := os.WriteFile(a.file, text, 0o600); err != nil {

@@ -153,7 +153,7 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	}
 	o.series = r.metrics.get()
 	o.series.tunnels.Inc()
-	o.series.open.Add(1)
+	o.series.traffic.Tunnels.Add(1)
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
@@ -167,7 +167,7 @@ func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.rou
 // Ended releases the resources of the tunnel, and counts and logs it.
 func (o *openTunnel) Ended(r tunnel.Result) {
 	o.series.tunnels.Dec()
-	o.series.open.Add(-1)
+	o.series.traffic.Tunnels.Add(-1)
 	o.untrack()
 	o.slot.Release()
 	o.proxy.tunnels.remove(o)

@@ -55,6 +55,7 @@ type builder struct {
 	out     string
 	scratch string
 	built   map[build]*binary
+	help    []entry // of helpFiles
 }
 
 func newBuilder(s *source, out string) (*builder, error) {

@@ -12,12 +12,16 @@ import (
 
 // debs writes a Debian package for each architecture.
 func (b *builder) debs(ctx context.Context) error {
+	help, err := b.helpFiles(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot make the manual pages and the completions: %w", err)
+	}
 	for _, t := range linux {
 		built, err := b.binary(ctx, weir, t)
 		if err != nil {
 			return err
 		}
-		deb, err := b.deb(built)
+		deb, err := b.deb(built, help)
 		if err != nil {
 			return fmt.Errorf("cannot make the Debian package for %s: %w", t.arch, err)
 		}
@@ -32,11 +36,12 @@ func (b *builder) debs(ctx context.Context) error {
 func debianVersion(v string) string { return strings.Replace(v, "-", "~", 1) }
 
 // deb returns an ar archive with three members, see deb(5).
-func (b *builder) deb(weir *binary) ([]byte, error) {
+func (b *builder) deb(weir *binary, help []entry) ([]byte, error) {
 	files, err := b.installed(weir)
 	if err != nil {
 		return nil, err
 	}
+	files = append(files, help...)
 	data, err := packed("./", files, b.time)
 	if err != nil {
 		return nil, err
@@ -63,7 +68,7 @@ func member(out *bytes.Buffer, name string, data []byte, at time.Time) {
 
 const conffile = "etc/weir/weir.yaml"
 
-// installed returns the files that the package installs.
+// installed returns the files that the package installs, without those of helpFiles.
 func (b *builder) installed(weir *binary) ([]entry, error) {
 	files := []entry{{"usr/bin/weir", 0o755, weir.data}}
 	var err error

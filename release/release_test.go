@@ -52,6 +52,7 @@ func newTestBuilder(t *testing.T) *builder {
 			b.built[build{p, target}] = &binary{program: p, target: target, data: []byte(p.name + target.os + target.arch), info: info, licences: []byte("licences\n")}
 		}
 	}
+	b.help = []entry{{"usr/share/man/man1/weir.1.gz", 0o644, []byte("manual")}}
 	return b
 }
 
@@ -322,12 +323,62 @@ func TestDeb(t *testing.T) {
 	if strings.Contains(control["./postinst"], "\tsystemctl start") || strings.Contains(control["./postinst"], "invoke") {
 		t.Error("postinst starts weir")
 	}
+	if data["./usr/share/man/man1/weir.1.gz"] != "manual" || !strings.Contains(control["./md5sums"], "  usr/share/man/man1/weir.1.gz\n") {
+		t.Errorf("the package has no manual page: %q", namesOf(data))
+	}
 	if tool, err := exec.LookPath("dpkg-deb"); err == nil { // dpkg-deb, if installed, must accept the package
 		for _, flag := range []string{"--info", "--contents"} {
 			if out, err := exec.CommandContext(t.Context(), tool, flag, file).CombinedOutput(); err != nil {
 				t.Errorf("dpkg-deb %s: %v: %s", flag, err, out)
 			}
 		}
+	}
+}
+
+// The package has a manual page for each command, which man can format, and completions for the shells.
+func TestHelpFiles(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "weir")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/weir")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	files, err := writtenBy(t.Context(), program, filepath.Join(t.TempDir(), "man1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{}
+	for _, f := range files {
+		texts[f.name] = string(f.data)
+	}
+	for _, name := range []string{"weir", "weir-run", "weir-top", "weir-tls-report"} {
+		compressed := texts["usr/share/man/man1/"+name+".1.gz"]
+		if compressed == "" {
+			t.Errorf("there is no page %s in %q", name, namesOf(texts))
+			continue
+		}
+		page, err := io.ReadAll(unzipped(t, []byte(compressed)))
+		if err != nil || !strings.HasPrefix(string(page), ".TH "+strings.ToUpper(strings.ReplaceAll(name, "-", `\-`))+" 1 ") {
+			t.Errorf("%s, %v: %s", name, err, page)
+		}
+		formatter, err := exec.LookPath("groff")
+		if err != nil {
+			continue
+		}
+		c := exec.CommandContext(t.Context(), formatter, "-man", "-Tutf8", "-ww", "-z")
+		c.Stdin = bytes.NewReader(page)
+		if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("groff warns about %s: %v: %s", name, err, out)
+		}
+	}
+	for _, c := range completions {
+		if !strings.Contains(texts[c.file], "weir") || !strings.Contains(texts[c.file], "__complete") {
+			t.Errorf("%s completes nothing for %s", c.file, c.shell)
+		}
+	}
+	if _, err := writtenBy(t.Context(), "/bin/false", t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "weir man: ") {
+		t.Errorf("a weir that fails: %v", err)
 	}
 }
 

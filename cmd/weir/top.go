@@ -67,7 +67,7 @@ var topSorts = []string{"requests", "errors", "p99", "name"}
 // leastForRates is the time after which a weir reads its counts again.
 const leastForRates = 1100 * time.Millisecond
 
-// topRows is how many routes and backends top asks for.
+// topRows is how many routes top asks for.
 const topRows = 100
 
 func (o *topOptions) run(c *cobra.Command, urls []string) error {
@@ -102,7 +102,7 @@ func (a *topAnswer) name() string {
 }
 
 func (o *topOptions) ask(ctx context.Context, address, sort string) (*status.Overview, error) {
-	q := url.Values{"rows": {fmt.Sprint(topRows)}, "routes_sort": {sort}}
+	q := url.Values{"rows": {fmt.Sprint(mostProblems)}, "routes_rows": {fmt.Sprint(topRows)}, "routes_sort": {sort}}
 	if o.search != "" {
 		q.Set("routes", o.search)
 	}

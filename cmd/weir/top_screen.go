@@ -221,11 +221,13 @@ func (s *topScreen) problems() []string {
 			names := strings.Join(c.Names, ", ")
 			switch {
 			case c.NotAfter.IsZero():
-				add("no certificate for %s yet: %s", names, c.Error)
+				add("no certificate for %s yet: %s%s", names, c.Error, nextAttempt(&c, o.At))
+			case c.NotAfter.Before(o.At) && c.Error != "":
+				add("the certificate of %s has expired, and cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
 			case c.NotAfter.Before(o.At):
 				add("the certificate of %s has expired", names)
 			case c.Error != "":
-				add("the certificate of %s cannot be renewed: %s", names, c.Error)
+				add("the certificate of %s cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
 			default:
 				add("the certificate of %s expires in %d days", names, int(c.NotAfter.Sub(o.At).Hours()/24))
 			}
@@ -241,6 +243,14 @@ func (s *topScreen) problems() []string {
 		lines = append([]string{"", "PROBLEMS"}, lines...)
 	}
 	return lines
+}
+
+// nextAttempt says when weir will try again to obtain a certificate; empty: it has not failed.
+func nextAttempt(c *status.Certificate, now time.Time) string {
+	if c.Next.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("; next attempt in %v", max(c.Next.Sub(now), 0).Round(time.Second))
 }
 
 func perSecond(n float64) string {

@@ -59,8 +59,10 @@ func TestTopScreen(t *testing.T) {
 	b := of("edge2", 30)
 	b.Health = status.Health{Reasons: []string{"weir is draining"}}
 	b.Backends = status.List[status.Backend]{Bad: 7, All: 9, Rows: []status.Backend{{Name: "search", Count: 2, Working: 1, Endpoints: []status.Endpoint{{Address: "10.0.0.1:80", Error: "evil\r\n\x9b31m\u202egnp"}}}}}
-	b.Certificates = status.List[status.Certificate]{Bad: 3, All: 3, Rows: []status.Certificate{
-		{Names: []string{"a.test"}, Error: "no such host"},
+	b.Certificates = status.List[status.Certificate]{Bad: 5, All: 5, Rows: []status.Certificate{
+		{Names: []string{"a.test"}, Error: "no such host", Next: now.Add(90 * time.Second)},
+		{Names: []string{"d.test"}, Error: "refused", NotAfter: now.Add(-time.Hour), Next: now.Add(-time.Second)},
+		{Names: []string{"e.test"}, Error: "refused", NotAfter: now.Add(time.Hour), Next: now.Add(time.Hour)},
 		{Names: []string{"b.test"}, NotAfter: now.Add(-time.Hour), Soon: true},
 		{Names: []string{"c.test"}, NotAfter: now.Add(75 * time.Hour), Soon: true},
 	}}
@@ -73,7 +75,9 @@ func TestTopScreen(t *testing.T) {
 		"shop           42      0    -  30ms        20       0        0  shop?[2J",
 		"blog          2.0    4.2", "(no route)", "... and 297 more routes",
 		"edge2: backend search: 1 of 2 endpoints work: 10.0.0.1:80: evil???31m?gnp", "edge2: 2 more backends",
-		"edge2: no certificate for a.test yet: no such host", "edge2: the certificate of b.test has expired", "edge2: the certificate of c.test expires in 3 days",
+		"edge2: no certificate for a.test yet: no such host; next attempt in 1m30s",
+		"edge2: the certificate of d.test has expired, and cannot be renewed: refused; next attempt in 0s", "edge2: the certificate of e.test cannot be renewed: refused; next attempt in 1h0m0s",
+		"edge2: the certificate of b.test has expired", "edge2: the certificate of c.test expires in 3 days",
 		"weir cannot watch the cluster: forbidden", "4 faulty objects",
 	} {
 		if !strings.Contains(text, want) {

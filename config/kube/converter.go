@@ -55,8 +55,9 @@ type part struct {
 	names    []config.ObjectName // of the Ingresses
 	routes   []*config.Route
 	backends []*Backend
-	uses     [][]useOrder   // of the Users of each backend
-	auth     []*config.Auth // that its routes name
+	uses     [][]useOrder       // of the Users of each backend
+	auth     []*config.Auth     // that its routes name
+	policies []config.TLSPolicy // that its routes name
 	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used; nil: none
 	events   event.Set                    // nil: none
@@ -384,7 +385,7 @@ func (v *conversion) fork() *conversion {
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
 	g.priorities = map[*claim.Owner]int{}
 	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
-	g.proxySSL = map[*claim.Owner]*proxySSL{}
+	g.proxySSL, g.hostCerts, g.policies = map[*claim.Owner]*proxySSL{}, map[*claim.Owner]*hostCerts{}, map[string]config.TLSPolicy{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
@@ -399,6 +400,7 @@ func (v *conversion) part() *part {
 		p.auth = append(p.auth, a)
 	}
 	slices.SortFunc(p.auth, compareAuth)
+	p.policies = slices.SortedFunc(maps.Values(v.policies), comparePolicies)
 	slices.SortStableFunc(p.routes, func(a, b *config.Route) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(v.backends)) {
 		p.backends, p.uses = append(p.backends, v.backends[name]), append(p.uses, v.uses[name])

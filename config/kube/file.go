@@ -133,6 +133,9 @@ func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 	if p := v.protection(host); p.policy != "" && !itself {
 		t.policy = p.policy
 	}
+	if h := v.certsOf(host); h.asks() && !t.raw() && !itself {
+		t.policy = v.certPolicy(h, t.policy)
+	}
 	return t, itself
 }
 
@@ -142,9 +145,16 @@ type protection struct {
 	below  bool   // the host requires client certificates, or a wildcard covers a host that does
 }
 
-// protection looks at all tls listeners. weir serves nothing of a protected host
+// protection looks at the file and at annotations. weir serves nothing of a protected host
 // without TLS, where clients have no certificate.
 func (v *conversion) protection(host string) protection {
+	p := v.fileProtection(host)
+	p.below = p.below || v.certsOf(host).requires()
+	return p
+}
+
+// fileProtection looks at all tls listeners of the file.
+func (v *conversion) fileProtection(host string) protection {
 	p, known := v.protected[host]
 	if known || !v.clientCerts {
 		return p

@@ -19,6 +19,10 @@ type httpFilters struct {
 	conversion *gatewayConversion
 	attachment *gateway.Attachment
 	route      *config.Route
+	rule       int // its index
+
+	auth   *config.Auth // of the rule; nil: none
+	closed bool         // the rule answers 500, because the server that authenticates is missing
 }
 
 // apply applies all filters. The error is a sentence.
@@ -50,6 +54,8 @@ func (f *httpFilters) applyOne(one *gatewayv1.HTTPRouteFilter) (err error) {
 		return f.mirror(one.RequestMirror)
 	case gatewayv1.HTTPRouteFilterCORS:
 		f.route.CORS, err = corsFilter(one.CORS)
+	case gatewayv1.HTTPRouteFilterExternalAuth:
+		return f.externalAuth(one.ExternalAuth)
 	default:
 		return errors.New("is not supported by weir")
 	}

@@ -37,7 +37,7 @@ func rejectUnlessServed(a *gateway.Attachment, served int) {
 // httpRule makes the routes of a rule. It returns false if weir cannot do what the rule demands.
 func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTPRouteRule, index int) (served bool) {
 	base := &config.Route{Name: ruleName(a.Route, rule.Name, index), Namespace: a.Name.Namespace, TLS: config.TLSTerminate}
-	f := httpFilters{conversion: c, attachment: a, route: base}
+	f := httpFilters{conversion: c, attachment: a, route: base, rule: index}
 	err := f.apply(rule.Filters)
 	if err == nil {
 		err = f.tries(rule)
@@ -45,6 +45,7 @@ func (c *gatewayConversion) httpRule(a *gateway.Attachment, rule *gatewayv1.HTTP
 	if base.Redirect == nil {
 		err = cmp.Or(err, c.session(a, base, rule.SessionPersistence, rule.BackendRefs))
 	}
+	err = cmp.Or(err, f.guard())
 	if err != nil {
 		c.dropRule(a, base, index, err)
 	}

@@ -71,7 +71,8 @@ func (d *gatewayDice) object() string {
 		return head + "ListenerSet, " + d.meta("s") + ", spec: {parentRef: {name: " + d.one("g", "h") + d.namespace() + "}, listeners: [" + d.listener("l1") + "]}}"
 	case 2, 3:
 		matches := d.one("", "matches: [{path: {value: /p}}], ", "matches: [{path: {type: Exact, value: /p}}, {method: GET}], ", "matches: [{headers: [{name: a, value: b}]}, {path: {type: RegularExpression, value: '['}}], ")
-		filters := d.one("", "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: svc"+d.namespace()+", port: 80}}}], ", "filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], ", "filters: [{type: ExtensionRef}], ")
+		filters := d.one("", "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: svc"+d.namespace()+", port: 80}}}], ", "filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], ", "filters: [{type: ExtensionRef}], ",
+			"filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: svc"+d.namespace()+", port: 80}}}], ")
 		return head + "HTTPRoute, " + d.meta("r", "q") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + matches + filters + d.backends() + "}]}}"
 	case 4:
 		return head + "GRPCRoute, " + d.meta("r") + ", spec: {" + d.parents() + ", " + hostnames + "rules: [{" + d.one("", "matches: [{method: {service: s}}], ") + d.backends() + "}]}}"
@@ -151,13 +152,23 @@ func checkGrants(t *testing.T, m *Manifests, r *Routing) {
 	t.Helper()
 	for _, route := range r.Routes {
 		kind, _, _ := strings.Cut(route.Name, "/")
-		for _, name := range append(route.BackendNames(), mirrorsOf(route)...) {
+		for _, name := range slices.Concat(route.BackendNames(), mirrorsOf(route), serverOf(r, route)) {
 			namespace, _, _ := strings.Cut(name, "/")
 			if namespace != route.Namespace && !granted(m.Gateway.Grants, kind, route.Namespace, namespace) {
 				t.Errorf("the route %s leads to %s without a grant", route.Name, name)
 			}
 		}
 	}
+}
+
+// serverOf is the backend that decides about the requests of a route, if there is one.
+func serverOf(r *Routing, route *config.Route) (names []string) {
+	for i := range r.Auth {
+		if r.Auth[i].Name == route.Auth {
+			names = append(names, r.Auth[i].External.Backend)
+		}
+	}
+	return names
 }
 
 func granted(all []*gatewayv1.ReferenceGrant, kind, from, to string) bool {

@@ -172,6 +172,9 @@ func showGateways(r *Routing) string {
 	for _, one := range r.Routes {
 		line("%s", showGatewayRoute(one))
 	}
+	for i := range r.Auth {
+		line("auth %s", setFields(reflect.ValueOf(&r.Auth[i])))
+	}
 	for _, backend := range r.Backends {
 		what := string(backend.Protocol)
 		if backend.Missing {
@@ -227,7 +230,7 @@ func showGatewayRoute(r *config.Route) string {
 	}
 	var more []string
 	v := reflect.ValueOf(one)
-	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky"} {
+	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky", "Auth"} {
 		if f := v.FieldByName(name); !f.IsZero() {
 			more = append(more, name+" "+setFields(f))
 		}

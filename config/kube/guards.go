@@ -36,6 +36,14 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 		}
 		v.proxySSL[owner] = p
 	}
+	if s.AuthTLS.Secret != "" {
+		h, err := v.readAuthTLS(owner.Name.Namespace, s.AuthTLS)
+		if err != nil {
+			v.closeFor(owner, "auth-tls-secret", err)
+			return
+		}
+		v.hostCerts[owner] = h
+	}
 	if s.BasicAuth.Secret != "" {
 		auth, err := v.basicAuth(owner, s.BasicAuth)
 		if err != nil {

@@ -55,6 +55,7 @@ type Routing struct {
 	Listeners      []config.Listener      // for raw TCP
 	Ports          corev1.ObjectReference // the ConfigMap of the listeners
 	HeaderPolicies []config.HeaderPolicy  // policies of those listeners that the file does not have
+	Policies       []config.TLSPolicy     // for client certificates, see auth-tls-secret
 	Routes         []*config.Route
 	Backends       []*Backend
 	Certificates   []config.Certificate // each for its hosts
@@ -91,6 +92,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 		owners = append(owners, v.read(i))
 	}
 	v.readScripts(owners)
+	v.readCerts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Events: v.events})
@@ -131,6 +133,9 @@ type conversion struct {
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
 	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
+	hostCerts  map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
+	certs      map[hostIn]*hostCerts                // those that decide about the hosts of a namespace
+	firstCerts map[string]*hostCerts                // by host: those of the oldest Ingress that requests any
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // by host: the claim that gets its TLS connections
@@ -140,11 +145,12 @@ type conversion struct {
 	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
 	decision   *claim.Decision                      // about all claims
 
-	shut     map[claim.Match]bool    // the paths that are closed so far
-	routes   []*config.Route         // so far
-	backends map[string]*Backend     // so far
-	entries  map[string]*config.Auth // of auth, that routes name so far
-	uses     map[string][]useOrder   // of the Users of backends
+	shut     map[claim.Match]bool        // the paths that are closed so far
+	routes   []*config.Route             // so far
+	backends map[string]*Backend         // so far
+	entries  map[string]*config.Auth     // of auth, that routes name so far
+	policies map[string]config.TLSPolicy // for client certificates, that routes name so far
+	uses     map[string][]useOrder       // of the Users of backends
 	events   event.Set
 	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
 	looked   *lookups                // nil: not recorded
@@ -215,6 +221,7 @@ func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *co
 	c := *file
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
+	c.TLSPolicies = joined(file.TLSPolicies, r.Policies)
 	c.Routes = joined(file.Routes, r.Routes)
 	if c.Auth = r.allAuth; r.authOf != file {
 		c.Auth = joined(file.Auth, r.Auth)

@@ -16,7 +16,7 @@ import (
 func (v *conversion) redirects(c *claim.Claim) bool {
 	asked := v.asked[c.Owner].Redirects
 	switch {
-	case v.protection(c.Host).below:
+	case v.fileProtection(c.Host).below, v.protection(c.Host).below && !claim.IsChallenge(c.Path):
 		return true
 	case claim.IsChallenge(c.Path) || asked.HTTPS == annotation.Off && !asked.Force:
 		return false

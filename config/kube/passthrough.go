@@ -52,7 +52,7 @@ func (v *conversion) passing(at hostIn, o *claim.Owner) *claim.Claim {
 	case root.Closed() != nil:
 		return nil // the events about access tell it
 	case v.protection(at.host).below:
-		return tell("weir's configuration requires client certificates for it; change the host, or remove the annotation.")
+		return tell("weir's configuration, or auth-tls-secret, requires client certificates for it; change the host, or remove the annotation.")
 	}
 	return root
 }

@@ -326,6 +326,7 @@ func (u *updating) complete(out *Routing) {
 	u.joinEvents(out)
 	u.joinGateways(out)
 	u.joinAuth(out)
+	u.joinPolicies(out)
 	u.joinCertificates(out)
 }
 
@@ -375,6 +376,26 @@ func (u *updating) joinAuth(out *Routing) {
 		return
 	}
 	out.allAuth, out.authOf = joined(u.file.Auth, out.Auth), u.file
+}
+
+// joinPolicies joins the TLS policies of all parts. If they are equal to those of the last Routing, it
+// takes these again.
+func (u *updating) joinPolicies(out *Routing) {
+	before := u.results.routing
+	if before != nil && !u.touched(func(p *part) bool { return len(p.policies) > 0 }) {
+		out.Policies = before.Policies
+		return
+	}
+	all := map[string]config.TLSPolicy{}
+	for p := range u.results.parts {
+		for _, one := range p.policies {
+			all[one.Name] = one
+		}
+	}
+	out.Policies = slices.SortedFunc(maps.Values(all), comparePolicies)
+	if before != nil {
+		keep(&out.Policies, before.Policies)
+	}
 }
 
 // touched reports whether is returns true for a dropped or an added part.
@@ -449,7 +470,7 @@ func secretsOf(parts func(yield func(*part) bool)) map[config.ObjectName]servedS
 // isSame reports whether a Routing shares everything with r.
 func (r *Routing) isSame(o *Routing) bool {
 	return sameList(r.Listeners, o.Listeners) && r.Ports == o.Ports && sameList(r.HeaderPolicies, o.HeaderPolicies) && sameList(r.Routes, o.Routes) &&
-		sameList(r.Backends, o.Backends) && sameList(r.Certificates, o.Certificates) && sameList(r.Auth, o.Auth) && r.Default == o.Default &&
+		sameList(r.Backends, o.Backends) && sameList(r.Certificates, o.Certificates) && sameList(r.Auth, o.Auth) && sameList(r.Policies, o.Policies) && r.Default == o.Default &&
 		r.Gateways == o.Gateways && sameList(r.RequireLocal, o.RequireLocal) && sameList(r.Ingresses, o.Ingresses) && sameList(r.Events, o.Events)
 }
 

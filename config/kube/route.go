@@ -32,6 +32,7 @@ func (v *conversion) route(c *claim.Claim) {
 	if r.Closure == nil {
 		applySettings(&r, c, v.asks(c), v.settings)
 		v.applyScript(&r, c)
+		r.ClientCert = v.certRules(c)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
 	}
@@ -91,7 +92,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
 	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
-	redirect.Fallback, redirect.Mirror, redirect.Request = nil, nil, nil
+	redirect.Fallback, redirect.Mirror, redirect.Request, redirect.ClientCert = nil, nil, nil, nil
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -73,7 +73,7 @@ func slim(o any) (any, error) {
 // and weir does not know them here. The keys of a Secret of users are their names.
 func usesSecretKey(key string, value []byte) bool {
 	switch key {
-	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey, caKey:
+	case corev1.TLSCertKey, corev1.TLSPrivateKeyKey, authFileKey, caKey, crlKey:
 		return true
 	}
 	return htpasswd.IsHash(string(value))

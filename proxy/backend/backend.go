@@ -33,6 +33,7 @@ type Backend struct {
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
+	counted   atomic.Pointer[endpointCounts] // nil: they have changed since the last summary
 
 	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend
@@ -167,6 +168,7 @@ func (b *Backend) rebuild() {
 	v := newView(b.cfg, use, &b.turn)
 	v.localReady, v.sticky = local, newStickyTable(b.sticky, use)
 	b.view.Store(v)
+	b.counted.Store(nil)
 	for _, e := range b.endpoints {
 		e.applyView(v)
 	}

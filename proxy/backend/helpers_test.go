@@ -144,6 +144,22 @@ func wantReady(t *testing.T, b *Backend, want ...string) {
 	if got := ready(b); !slices.Equal(got, want) {
 		t.Errorf("ready: %q, want %q", got, want)
 	}
+	wantCounted(t, b)
+}
+
+// wantCounted compares the Summary of a backend, whose counts may be old, with the state of its endpoints.
+func wantCounted(t *testing.T, b *Backend) {
+	t.Helper()
+	got, state := b.summary(), b.status()
+	down := 0
+	for _, e := range state.Endpoints {
+		if !e.Up && !e.Terminating {
+			down++
+		}
+	}
+	if got.Ready != state.Ready || got.Working != state.Working || got.Endpoints != len(state.Endpoints) || got.Down != down {
+		t.Errorf("summary %+v of %+v", got, state)
+	}
 }
 
 func endpointOf(t *testing.T, b *Backend, address string) *Endpoint {

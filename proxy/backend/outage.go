@@ -77,6 +77,7 @@ func (e *Endpoint) endFailing() {
 // holds backend.mu.
 func (e *Endpoint) showUp() {
 	e.up.Store(e.usable() && !e.draining.Load() && !e.failing.Load())
+	e.backend.counted.Store(nil)
 }
 
 // Working counts the working endpoints that may get requests now. It takes no lock.

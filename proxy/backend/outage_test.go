@@ -38,6 +38,9 @@ func (w *world) wantTold(want ...string) {
 	if got := w.told(); !slices.Equal(got, want) {
 		w.t.Errorf("outages %q, want %q", got, want)
 	}
+	for b := range w.set.all() {
+		wantCounted(w.t, b)
+	}
 }
 
 func failTimes(e *Endpoint, n int, err error) {

@@ -67,26 +67,40 @@ type Summary struct {
 	Waiting   int64
 }
 
-// Summaries returns the Summary of each backend, in no order.
-func (s *Set) Summaries() []Summary {
-	var list []Summary
+// AppendSummaries appends the Summary of each backend to list, in no order.
+func (s *Set) AppendSummaries(list []Summary) []Summary {
 	for b := range s.all() {
+		if len(list)%64 == 0 {
+			pause.IfDue()
+		}
 		list = append(list, b.summary())
-		pause.IfDue()
 	}
 	return list
 }
 
+// endpointCounts are the numbers of a Summary that change only when the state of an endpoint changes.
+type endpointCounts struct{ ready, working, endpoints, down int }
+
 func (b *Backend) summary() Summary {
+	n := b.counted.Load()
+	if n == nil {
+		n = b.countEndpoints()
+	}
+	return Summary{Name: b.name, Ready: n.ready, Working: n.working, Endpoints: n.endpoints, Down: n.down, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load()}
+}
+
+// countEndpoints looks at all endpoints, and keeps the result until one of them changes.
+func (b *Backend) countEndpoints() *endpointCounts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Summary{Name: b.name, Ready: b.Ready(), Working: b.Working(), Endpoints: len(b.endpoints), InFlight: b.InFlight(), Waiting: b.queue.waiting.Load()}
+	n := &endpointCounts{ready: b.Ready(), working: b.Working(), endpoints: len(b.endpoints)}
 	for _, e := range b.endpoints {
 		if !e.up.Load() && !e.cfg.Terminating {
-			s.Down++
+			n.down++
 		}
 	}
-	return s
+	b.counted.Store(n)
+	return n
 }
 
 // StatusOf returns the state of one backend; false: there is none with that name.

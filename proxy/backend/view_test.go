@@ -183,6 +183,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 					t.Fatal(err)
 				}
 				b := w.set.Backend("app")
+				wantCounted(t, b)
 				if want != "" {
 					wantPicked(t, b, nil, strings.Fields(want)...)
 				}

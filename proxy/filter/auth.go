@@ -133,12 +133,12 @@ func (a *auth) EditRequest(x Exchange) {
 
 // EditTrailers drops what the client claims in trailers with the names of headers that a server sets.
 func (a *auth) EditTrailers(trailers *message.Head) {
-	s, is := a.entry.authenticator().(*subrequest)
+	s, is := a.entry.authenticator().(asserter)
 	if !is {
 		return // Forwarding does it
 	}
 	for i := range trailers.Fields {
-		if s.asserted.HasAlike(trailers.Name(i)) {
+		if s.claims(trailers.Name(i)) {
 			trailers.Fields[i].Dropped = true
 		}
 	}
@@ -151,6 +151,12 @@ func (a *auth) EditResponse(x Exchange, res *message.Response) {
 			res.AddField("Set-Cookie", value)
 		}
 	}
+}
+
+// asserter is an authenticator of objects of a cluster, which sets headers only for its own routes.
+type asserter interface {
+	// claims reports whether the client could claim a header of the server by one of this name.
+	claims(name []byte) bool
 }
 
 // fileAuthenticator is an authenticator whose users or keys come from a file.
@@ -268,7 +274,10 @@ func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider
 		if c.Subrequest != nil {
 			p.next = s.newSubrequest(c, before, server(c.Subrequest.Backend))
 		}
-		if planned[c.Name] = p; unchanged || c.Subrequest != nil {
+		if c.External != nil {
+			p.next = newExternal(c, before, server(c.External.Backend))
+		}
+		if planned[c.Name] = p; unchanged || c.Subrequest != nil || c.External != nil {
 			continue
 		}
 		if c.Forward != nil {

@@ -44,6 +44,9 @@ func (s *Shared) newSubrequest(c *config.Auth, before authenticator, server Deci
 	return a
 }
 
+// claims reports whether the server sets a header like this one.
+func (a *subrequest) claims(name []byte) bool { return a.asserted.HasAlike(name) }
+
 // hidesCredentials returns false: nginx forwards Authorization.
 func (a *subrequest) hidesCredentials() bool { return false }
 
@@ -168,6 +171,9 @@ func (a *subrequest) write(to *message.Request, x Exchange) {
 	to.AddField("X-Real-IP", client)
 	to.AddField("X-Forwarded-For", client)
 	to.AddField("X-Request-Id", string(id))
+	if rules := x.State().cert; rules != nil {
+		rules.write(&to.Head, x)
+	}
 	for i := range a.add {
 		h := &a.add[i]
 		for j := range to.Fields {

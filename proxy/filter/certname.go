@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -28,9 +29,30 @@ var attributeNames = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// appendName appends a distinguished name in DER in the form of RFC 4514: the last part first.
+// nameForm is a form of distinguished names. All forms write the last part first.
+type nameForm struct {
+	names  func(kind string) (name string, known bool) // of attributes, by their numbers
+	text   func(value []byte, tag cbasn1.Tag) ([]byte, bool)
+	escape func(b, text []byte) []byte     // appends text
+	dump   func(b, encoding []byte) []byte // appends the encoding of a value in hexadecimal
+	// reverse also writes the last attribute of a part first.
+	reverse bool
+}
+
+// rfc4514 is the form of RFC 4514 with weir's own escapes.
+var rfc4514 = &nameForm{
+	names:  func(kind string) (string, bool) { name, ok := attributeNames[kind]; return name, ok },
+	text:   textOf,
+	escape: func(b, text []byte) []byte { return appendEscaped(b, text, inName) },
+	dump:   hex.AppendEncode,
+}
+
+// appendName appends a distinguished name in DER in the form of RFC 4514.
 // If der is not a distinguished name, it appends nothing.
-func appendName(b, der []byte) []byte {
+func appendName(b, der []byte) []byte { return rfc4514.append(b, der) }
+
+// append appends a distinguished name in DER, or nothing if der is none.
+func (f *nameForm) append(b, der []byte) []byte {
 	in := cryptobyte.String(der)
 	var sequence cryptobyte.String
 	if !in.ReadASN1(&sequence, cbasn1.SEQUENCE) {
@@ -49,23 +71,31 @@ func appendName(b, der []byte) []byte {
 		if i < len(parts)-1 {
 			b = append(b, ',')
 		}
+		from, all := len(b), [][]byte(nil)
 		for first := true; !part.Empty(); first = false {
 			if !first {
 				b = append(b, '+')
 			}
-			var ok bool
-			if b, ok = appendAttribute(b, &part); !ok {
+			at, ok := len(b), false
+			if b, ok = f.attribute(b, &part); !ok {
 				return b[:begin]
 			}
+			if f.reverse && (!first || !part.Empty()) {
+				all = append(all, slices.Clone(b[at:]))
+			}
+		}
+		if len(all) > 1 {
+			slices.Reverse(all)
+			b = append(b[:from], bytes.Join(all, []byte{'+'})...)
 		}
 	}
 	return b
 }
 
-// appendAttribute reads an attribute and appends its short name and its value. If it does not
+// attribute reads an attribute and appends its short name and its value. If it does not
 // know the name or the type of the value, it appends the encoding of the value (RFC 4514,
 // section 2.4), after the short name or the number.
-func appendAttribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
+func (f *nameForm) attribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
 	var attribute, value cryptobyte.String
 	var kind asn1.ObjectIdentifier
 	var tag cbasn1.Tag
@@ -76,15 +106,15 @@ func appendAttribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
 	if !attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
 		return b, false
 	}
-	if name, ok := attributeNames[kind.String()]; ok {
-		if text, ok := textOf(value, tag); ok {
-			return appendEscaped(append(append(b, name...), '='), text, inName), true
+	if name, ok := f.names(kind.String()); ok {
+		if text, ok := f.text(value, tag); ok {
+			return f.escape(append(append(b, name...), '='), text), true
 		}
 		b = append(b, name...)
 	} else {
 		b = append(b, kind.String()...)
 	}
-	return hex.AppendEncode(append(b, "=#"...), encoding), true
+	return f.dump(append(b, "=#"...), encoding), true
 }
 
 // textOf returns the value of a string type in UTF-8.

@@ -37,6 +37,10 @@ type Exchange interface {
 	// sender of that header.
 	Secure() bool
 
+	// Certificate returns what weir knows of the certificate of the client if the TLS policy leaves
+	// the decision about it to routes; nil: the policy does not, or there is no TLS.
+	Certificate() *Certificate
+
 	// Started returns the time at which weir had read the head of the request.
 	Started() time.Time
 	// State returns what filters remember of the exchange.
@@ -151,6 +155,9 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
+	if r.ClientCert != nil {
+		c.add(newCertRules(r.ClientCert))
+	}
 	s := newScript(r.Script)
 	if s != nil && len(s.host) > 0 {
 		c.add(&scriptSteps{s, s.host})

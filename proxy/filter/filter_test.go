@@ -32,6 +32,7 @@ type exchange struct {
 	identity                *Identity
 	counted                 []string // by CountGuard
 	state                   State
+	cert                    *Certificate
 	started                 time.Time
 	server                  func(*Question) error
 	generated               bool
@@ -54,6 +55,7 @@ func (x *exchange) Client() netip.AddrPort    { return x.client }
 func (x *exchange) Trusts() Trust             { return x.trusts }
 func (x *exchange) Terminated() bool          { return x.terminated }
 func (x *exchange) Secure() bool              { return x.secure }
+func (x *exchange) Certificate() *Certificate { return x.cert }
 func (x *exchange) RequestID() []byte {
 	if !x.identified {
 		x.identified = true

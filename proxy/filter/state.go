@@ -6,6 +6,7 @@ type State struct {
 	rate rateVerdict
 	slot Slot
 	run  *scriptRun // of a snippet; nil: none
+	cert *certRules // which HTTP headers about the client's certificate endpoints get; nil: none
 }
 
 // End releases what the exchange holds. Further calls do nothing.

@@ -56,6 +56,21 @@ func bounds(slot int) (from, to time.Duration) {
 	return (2 + half) * unit, (3 + half) * unit
 }
 
+// Total is the number of exchanges.
+func (t *Tally) Total() (n uint64) {
+	for i := range t.classes {
+		n += t.classes[i].Load()
+	}
+	return n
+}
+
+// Series is the traffic of a route to one backend.
+type Series struct {
+	Tally
+	Route   string       // its name; empty: requests that no route matched
+	Tunnels atomic.Int64 // open now
+}
+
 // Counts are counts of exchanges. They only grow, so Minus gives the traffic of a time.
 type Counts struct {
 	Classes [Classes]uint64 // by the class of the status

@@ -226,8 +226,8 @@ func (k *keeper) tell(e Event) {
 // returns the pause before the next check. With force, it also renews a certificate that
 // is not due.
 func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) time.Duration {
-	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
-		return k.wait(until)
+	if later := k.a.tooEarly(ctx, e, k.name); later != nil {
+		return k.wait(later)
 	}
 	release, err := k.enter(ctx, old != nil)
 	switch {
@@ -251,7 +251,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	case ctx.Err() != nil:
 		return mostPause
 	case errors.As(err, &later):
-		return k.wait(later.until)
+		return k.wait(later)
 	case errors.Is(err, errReplaced): // weir loads the new certificate below
 	case errors.Is(err, errUnanswered): // the other attempt reports its error
 		return jitter(time.Minute)
@@ -259,7 +259,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.a.m.Metrics.failed.Inc()
 		k.tell(Event{Kind: Failed, Err: t.cause(err), Next: t.record.Next})
 		k.told = t.record.Next
-		return k.wait(t.record.Next)
+		return k.wait(&laterError{t.record.Next, t.record.Error})
 	case err != nil:
 		return k.storageFailed(ctx, err)
 	}
@@ -295,16 +295,19 @@ func (k *keeper) enter(ctx context.Context, renewal bool) (release func(), err e
 	}
 }
 
-// wait reports that the next attempt is not before until, because an earlier attempt of
-// this process or another one failed. It returns the pause before the next check of the
-// storage. That pause is shorter than the wait, because another process may obtain the
+// wait reports that the next attempt is later, because an earlier attempt of this process
+// or another one failed. It returns the pause before the next check of the storage. That pause is shorter than the wait, because another process may obtain the
 // certificate meanwhile. It is only seconds after the first failures: replicas that start
 // together should serve together.
-func (k *keeper) wait(until time.Time) time.Duration {
-	k.lastErr = &laterError{until}
-	if !until.Equal(k.told) {
-		k.told = until
-		k.tell(Event{Kind: Waiting, Next: until})
+func (k *keeper) wait(later *laterError) time.Duration {
+	k.lastErr = later
+	if !later.until.Equal(k.told) {
+		k.told = later.until
+		e := Event{Kind: Waiting, Next: later.until}
+		if later.why != "" {
+			e.Err = errors.New(later.why)
+		}
+		k.tell(e)
 	}
-	return jitter(min(max(time.Until(until)/12, leastPause), time.Minute))
+	return jitter(min(max(time.Until(later.until)/12, leastPause), time.Minute))
 }

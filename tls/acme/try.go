@@ -38,10 +38,17 @@ type tryKey struct{}
 
 // laterError refuses an attempt that is too early: the record of an earlier attempt names
 // a later time.
-type laterError struct{ until time.Time }
+type laterError struct {
+	until time.Time
+	why   string // the error of the earlier attempt; empty: unknown
+}
 
 func (e *laterError) Error() string {
-	return "not before " + e.until.UTC().Format(time.RFC3339) + ", because an earlier attempt failed"
+	text := "not before " + e.until.UTC().Format(time.RFC3339) + ", because an earlier attempt failed"
+	if e.why != "" {
+		text += ": " + e.why
+	}
+	return text
 }
 
 // make runs the attempt. If it returns no error, the storage has a certificate.
@@ -146,19 +153,18 @@ func (t *try) storeRecord(ctx context.Context, r record) error {
 	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
 }
 
-// notBefore returns the earliest time for the next attempt for a name; begin checks it
-// again, under the lock of the name. The zero time means now. It returns the zero time
-// while another process makes an attempt: the caller then waits for the lock of the name,
-// and finds the certificate afterwards. It also returns the zero time if the storage does
-// not work: the attempt itself finds that out.
-func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.Time {
+// tooEarly returns nil if the next attempt for a name may begin now; begin checks that again,
+// under the lock of the name. It returns nil while another process makes an attempt: the
+// caller then waits for the lock of the name, and finds the certificate afterwards. It also
+// returns nil if the storage does not work: the attempt itself finds that out.
+func (a *authority) tooEarly(ctx context.Context, e *engine, name string) *laterError {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	r, _ := a.loadRecord(ctx, e, name)
-	if r.UnderWay {
-		return time.Time{}
+	if r.UnderWay || !time.Now().Before(r.Next) {
+		return nil
 	}
-	return r.Next
+	return &laterError{r.Next, r.Error}
 }
 
 // begin stores the attempt in the record before weir makes it, as if it had failed.
@@ -175,7 +181,7 @@ func (t *try) begin(ctx context.Context) error {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read the time of the next attempt: %w", err)}
 	}
 	if time.Now().Before(r.Next) {
-		return certmagic.ErrNoRetry{Err: &laterError{r.Next}}
+		return certmagic.ErrNoRetry{Err: &laterError{r.Next, r.Error}}
 	}
 	t.previous, t.record = r, r
 	t.record.Failures++

@@ -36,8 +36,8 @@ func TestRestartsWait(t *testing.T) {
 	for range 3 {
 		h := newHarness(t, nil)
 		h.use(c)
-		if waiting := h.expect(Waiting, "app.example.org"); !waiting.Next.Equal(failed.Next) {
-			t.Errorf("the next attempt is on %s, and was announced for %s", waiting.Next, failed.Next)
+		if waiting := h.expect(Waiting, "app.example.org"); !waiting.Next.Equal(failed.Next) || waiting.Err == nil || waiting.Err.Error() != failed.Err.Error() {
+			t.Errorf("the next attempt is on %s because of %v, and was announced for %s because of %v", waiting.Next, waiting.Err, failed.Next, failed.Err)
 		}
 		h.Close()
 	}
@@ -92,7 +92,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("without an attempt the record is %+v", r)
 	}
 	one := begin()
-	if !a.notBefore(ctx, e, "app.example.org").IsZero() {
+	if a.tooEarly(ctx, e, "app.example.org") != nil {
 		t.Error("another process does not wait for the end of the attempt")
 	}
 	if r := record(); r.Failures != 1 || time.Until(r.Next) < 30*time.Second {
@@ -112,8 +112,8 @@ func TestRecords(t *testing.T) {
 	one = begin()
 	one.err = errors.New("bad luck")
 	one.failed(ctx)
-	if r := record(); r.Failures != 1 || r.Error != "bad luck" || !a.notBefore(ctx, e, "app.example.org").Equal(r.Next) {
-		t.Errorf("after a failed attempt the record is %+v", r)
+	if r, later := record(), a.tooEarly(ctx, e, "app.example.org"); r.Failures != 1 || later == nil || !later.until.Equal(r.Next) || later.why != "bad luck" {
+		t.Errorf("after a failed attempt the record is %+v, and another process waits: %+v", r, later)
 	}
 	if err := e.config.Storage.Store(ctx, a.recordKey(e, "app.example.org"), []byte("{broken")); err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ type Policy struct {
 	Scope string
 
 	revoked *revocation // nil: client certificates cannot be revoked
+	exam    *exam       // of client certificates about which routes decide; nil: this package decides
 
 	http2  *Policy // the variant with HTTP/2; nil: there is none
 	others *offers // the variants with other protocols
@@ -68,7 +69,12 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
 	}
 	revoked, err := newRevocation(p)
-	if err == nil && p.ClientAuth != config.ClientAuthNone {
+	var exam *exam
+	switch {
+	case err != nil || p.ClientAuth == config.ClientAuthNone:
+	case p.ClientAuth == config.ClientAuthReport:
+		exam, err = request(c, p)
+	default:
 		err = authenticate(c, p, revoked)
 	}
 	if err != nil {
@@ -78,7 +84,7 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		c.ClientAuth = tls.RequestClientCert
 	}
 	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, SHA1: p.SHA1,
-		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked}
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked, exam: exam}
 	made.others = &offers{attach: func(c *tls.Config) { attach(made.Scope, c) }, made: make(map[string]*Policy)}
 	made.prepareHTTP2()
 	made.others.attach(c)
@@ -172,7 +178,11 @@ func verify(s tls.ConnectionState, roots *x509.CertPool, required bool, revoked 
 func scope(p config.TLSPolicy) string {
 	// The content of revocation lists is not part of the scope. When a list changes,
 	// clients that are not revoked keep their connections and sessions, see Standing.
-	return fmt.Sprintf("%q %q %x %q", p.Name, p.ClientAuth, sha256.Sum256(p.ClientAuthPool), p.ClientAuthCRL)
+	all := fmt.Sprintf("%q %q %x %q", p.Name, p.ClientAuth, sha256.Sum256(p.ClientAuthPool), p.ClientAuthCRL)
+	if p.ClientAuth == config.ClientAuthReport { // each connection examines its certificate once
+		all += fmt.Sprintf(" %d %x", p.ClientAuthDepth, sha256.Sum256(p.ClientAuthLists))
+	}
+	return all
 }
 
 // Allows reports whether a client may use the policy. An unknown client address (of a

@@ -3,10 +3,12 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +27,6 @@ type observed struct {
 	refused status.Refusals
 	events  status.Events
 	issuing issuing
-	rates   status.Watch
 	overview
 }
 
@@ -45,7 +46,7 @@ func (s *server) observe(ctx context.Context) {
 		case now := <-tick.C:
 			s.history.Add(now, s.proxy.Metrics.Total(), s.tracker.Open())
 			s.countRefusals(now)
-			s.rates.Forget(now)
+			s.overview.forget(now)
 		case <-ctx.Done():
 			return
 		}
@@ -121,13 +122,18 @@ func (c *eventCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // issuing remembers failed attempts to obtain certificates: for each name the last one.
 type issuing struct {
-	mu    sync.Mutex
-	names map[string]acme.Event
+	changed atomic.Bool // since the status page last read it
+	mu      sync.Mutex
+	names   map[string]acme.Event
 }
+
+// errEarlier stands for the failure of a process that left no reason: it ended during its attempt.
+var errEarlier = errors.New("an earlier attempt failed, or another process requests the certificate")
 
 func (i *issuing) note(e acme.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.changed.Store(true)
 	switch e.Kind {
 	case acme.Obtained, acme.Renewed, acme.Found:
 		delete(i.names, e.Name)
@@ -137,6 +143,9 @@ func (i *issuing) note(e acme.Event) {
 		}
 		if i.names == nil {
 			i.names = make(map[string]acme.Event)
+		}
+		if e.Err == nil {
+			e.Err = errEarlier
 		}
 		i.names[e.Name] = e
 	}

@@ -139,7 +139,7 @@ func TestOverview(t *testing.T) {
 }
 
 func TestPagesOfManyRoutesAskLessOften(t *testing.T) {
-	for rows, want := range map[int]time.Duration{0: 2 * time.Second, 4000: 2 * time.Second, 10_000: 5 * time.Second, 20_000: 10 * time.Second, 1 << 30: 10 * time.Second} {
+	for rows, want := range map[int]time.Duration{0: 2 * time.Second, 8000: 2 * time.Second, 20_000: 5 * time.Second, 40_000: 10 * time.Second, 1 << 30: 10 * time.Second} {
 		if got := refreshAfter(rows); got != want {
 			t.Errorf("%d rows: %v, want %v", rows, got, want)
 		}
@@ -170,6 +170,13 @@ routes:
 	}
 	if got := slices.Sorted(maps.Keys(r.issuing.list(&cfg))); !slices.Equal(got, []string{"demanded.test", "own.test"}) {
 		t.Errorf("names of an entry with hosts and on_demand: %v", got)
+	}
+	if got := r.issuing.list(&cfg)["own.test"]; got.Err.Error() != "no" || !got.Next.Equal(next) {
+		t.Errorf("%+v", got)
+	}
+	r.issuing.note(acme.Event{Kind: acme.Waiting, Name: "own.test", Next: next})
+	if got := r.issuing.list(&cfg)["own.test"]; got.Err == nil {
+		t.Error("a name that weir waits for has no reason")
 	}
 	o := r.overviewOf("")
 	if c := o.Certificates.Rows; len(c) != 1 || c[0].Source != "self-signed" || c[0].NotAfter.Before(time.Now()) || c[0].Names[0] != "own.test" || c[0].Soon {

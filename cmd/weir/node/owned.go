@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// policies are the TLS policies of objects, which have certificates of their own, by name.
+// policies are the TLS policies of objects, by name. Those of Gateways have certificates of their own.
 // They stay the same while their settings do, so that sessions can be resumed and hosts need
 // not be compiled again.
 type policies map[string]*ownedPolicy
@@ -23,8 +23,12 @@ func (s *server) planPolicies(p *plan) error {
 	before := p.owned
 	p.owned = nil
 	for _, c := range p.cfg.TLSPolicies {
-		if !c.Owned {
-			continue
+		certificate := s.certs.Get
+		switch {
+		case c.Owned:
+			certificate = s.certs.Of(c.Name)
+		case c.ClientAuth != config.ClientAuthReport:
+			continue // it is the file's
 		}
 		if p.owned == nil {
 			p.owned = policies{}
@@ -33,7 +37,7 @@ func (s *server) planPolicies(p *plan) error {
 			p.owned[c.Name] = known
 			continue
 		}
-		made, err := policy.New(c, s.certs.Of(c.Name), s.tickets.Attach)
+		made, err := policy.New(c, certificate, s.tickets.Attach)
 		if err != nil {
 			return err
 		}

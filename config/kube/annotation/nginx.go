@@ -8,17 +8,16 @@ import (
 
 // Reasons that several annotations have.
 const (
-	noYet       = "weir does not support this yet"
-	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
-	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
-	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
-	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
-	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
-	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
-	noFastCGI   = "weir does not support FastCGI"
-	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
-	allLogged   = "weir logs all requests, or none without access_log"
-	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
+	noYet      = "weir does not support this yet"
+	noSnippet  = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
+	refused    = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
+	refusedSix = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
+	refusedTLS = "weir answers 503 for an Ingress that has it; weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
+	buffers    = "weir forwards bodies as they arrive and needs no such buffer"
+	noFastCGI  = "weir does not support FastCGI"
+	onlyPaths  = "weir supports only prefixes and exact paths; use these instead"
+	allLogged  = "weir logs all requests, or none without access_log"
+	oneHost    = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
 )
 
 // families are the annotations of ingress-nginx that weir reads, without their prefix. Each
@@ -40,6 +39,7 @@ var families = []map[string]judge{
 	retries,
 	basicAuths,
 	authURLs,
+	authTLSs,
 	corses,
 	snippets,
 	reverses,
@@ -73,10 +73,6 @@ var unread = map[string]judge{
 	"secure-backends": unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
 	"grpc-backend":    unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
 	"fastcgi-index":   always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
-
-	"auth-tls-secret": always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
-	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
-	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 

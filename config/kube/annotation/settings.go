@@ -35,6 +35,7 @@ type Settings struct {
 	Retries   Retries
 	BasicAuth BasicAuth
 	AuthURL   AuthURL
+	AuthTLS   AuthTLS
 	CORS      CORS
 	Limits    Limits
 	Snippets  Snippets

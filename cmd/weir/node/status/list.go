@@ -3,6 +3,7 @@ package status
 import (
 	"net/url"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,9 @@ const (
 	mostRows      = 200
 )
 
+// pauseEvery is how many rows are read between two calls of pause.IfDue.
+const pauseEvery = 64
+
 // Query says which rows of a list are wanted.
 type Query struct {
 	Search string // a part of a name, in lower case; empty: all rows
@@ -24,14 +28,16 @@ type Query struct {
 }
 
 // QueryOf reads the Query of a list from the parameters of a request: NAME is the search, and
-// NAME_sort and NAME_page belong to it. rows is for all lists. Wrong values count as missing ones.
+// NAME_sort, NAME_page and NAME_rows belong to it. rows is for lists without NAME_rows. Wrong values count as missing ones.
 func QueryOf(v url.Values, name string) Query {
 	q := Query{Search: strings.ToLower(strings.TrimSpace(v.Get(name))), Sort: v.Get(name + "_sort"), Page: 1, Rows: rowsByDefault}
 	if n, err := strconv.Atoi(v.Get(name + "_page")); err == nil && n > 0 {
 		q.Page = n
 	}
-	if n, err := strconv.Atoi(v.Get("rows")); err == nil && n > 0 {
-		q.Rows = min(n, mostRows)
+	for _, key := range []string{"rows", name + "_rows"} {
+		if n, err := strconv.Atoi(v.Get(key)); err == nil && n > 0 {
+			q.Rows = min(n, mostRows)
+		}
 	}
 	return q
 }
@@ -45,35 +51,76 @@ func (q *Query) matches(more []string, texts ...string) bool {
 	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
 }
 
+// mostSelected is the most rows that pageOf selects. For more of them, sorting takes less time.
+const mostSelected = 500
+
 // pageOf makes one page of the rows that match, in the order of compare. If q wants a page after the
 // last one, pageOf makes the last one.
 func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b *T) int) List[T] {
 	l := List[T]{All: len(all), Rows: []T{}}
-	var found []*T
+	found := selection[T]{most: mostSelected + 1, compare: compare}
+	if q.Page <= mostSelected/q.Rows {
+		found.most = q.Page * q.Rows
+	}
 	for i := range all {
-		pause.IfDue()
+		if i%pauseEvery == 0 {
+			pause.IfDue()
+		}
 		if bad(&all[i]) {
 			l.Bad++
 		}
 		if match(&all[i]) {
-			found = append(found, &all[i])
+			l.Matching++
+			found.add(&all[i])
 		}
 	}
-	compared := 0
-	slices.SortStableFunc(found, func(a, b *T) int {
-		if compared++; compared%64 == 0 {
-			pause.IfDue()
-		}
-		return compare(a, b)
-	})
-	l.Matching = len(found)
-	l.Pages = max((len(found)+q.Rows-1)/q.Rows, 1)
-	l.Page = min(q.Page, l.Pages)
+	l.Pages = max((l.Matching+q.Rows-1)/q.Rows, 1)
+	if q.Page > l.Pages {
+		q.Page = l.Pages
+		return pageOf(all, q, match, bad, compare)
+	}
+	l.Page = q.Page
 	from := (l.Page - 1) * q.Rows
-	for _, r := range found[from:min(from+q.Rows, len(found))] {
+	for _, r := range found.sorted()[from:min(from+q.Rows, l.Matching)] {
 		l.Rows = append(l.Rows, *r)
 	}
 	return l
+}
+
+// selection has the first rows in the order of compare. Equal rows keep the order in which they were added.
+// People look at the first pages, so ten thousand rows are not sorted for each update.
+type selection[T any] struct {
+	most     int // rows; more than mostSelected: all
+	compare  func(a, b *T) int
+	rows     []*T
+	compared int
+}
+
+func (s *selection[T]) add(r *T) {
+	n := len(s.rows)
+	switch {
+	case s.most > mostSelected:
+		s.rows = append(s.rows, r)
+	case n < s.most || s.before(r, s.rows[n-1]):
+		at := sort.Search(n, func(i int) bool { return s.before(r, s.rows[i]) })
+		s.rows = slices.Insert(s.rows, at, r)
+		s.rows = s.rows[:min(n+1, s.most)]
+	}
+}
+
+func (s *selection[T]) before(a, b *T) bool { return s.compare(a, b) < 0 }
+
+// sorted returns the rows in their order.
+func (s *selection[T]) sorted() []*T {
+	if s.most > mostSelected {
+		slices.SortStableFunc(s.rows, func(a, b *T) int {
+			if s.compared++; s.compared%pauseEvery == 0 {
+				pause.IfDue()
+			}
+			return s.compare(a, b)
+		})
+	}
+	return s.rows
 }
 
 // badFirst orders rows with a problem before others.

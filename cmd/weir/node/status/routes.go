@@ -3,7 +3,7 @@ package status
 import (
 	"cmp"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/pause"
@@ -18,89 +18,165 @@ type RouteInfo struct {
 	Backend  string
 }
 
-// RouteCounts are the counts of the requests of a route, and its open tunnels.
-type RouteCounts struct {
-	tally.Counts
-	Tunnels int // open now
-}
-
 // forgetAfter is the time after the last observation until a Watch forgets it.
 const forgetAfter = time.Minute
 
-// Watch computes the rates of routes between two observations. A minute after the last observation, the
-// Watch needs no memory. The zero value is ready for use.
+// Watch has the rows of all routes, with the rates between two observations. It keeps them between two
+// calls, because most of ten thousand routes have no new requests. The zero value is ready for use, by
+// one goroutine at a time.
 type Watch struct {
-	mu          sync.Mutex
-	older, last observation
+	older, last time.Time // of the observations; zero: none
+	infos       []RouteInfo
+	series      []*tally.Series // of the last call of Observe
+	rows        []Route
+	index       map[string]int // of rows, by the name of the route
+	watched     []watchedRoute
+	traffic     []int // for each row, its index in watched or noTraffic
 }
 
-// observation has the counts of all routes at a moment.
-type observation struct {
-	at     time.Time
-	counts map[string]*RouteCounts // by the name of the route
+const noTraffic = -1
+
+// watchedRoute is a route that has had traffic.
+type watchedRoute struct {
+	row   int // its index
+	parts []watchedSeries
 }
 
-// Observe records the counts of a moment, and returns the rows of all routes. The caller must not change
-// counts afterwards. After the first observation, all rates have 0 seconds.
-func (w *Watch) Observe(now time.Time, routes []RouteInfo, counts map[string]*RouteCounts) []Route {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.forgetOld(now)
-	if w.last.counts == nil || now.Sub(w.last.at) >= leastWindow {
-		w.older, w.last = w.last, observation{now, counts}
+// watchedSeries has the counts of a series at the last two observations.
+type watchedSeries struct {
+	*tally.Series
+	older, last tally.Counts
+}
+
+// Observe records the counts of a moment, and returns the rows of all routes. They are valid until the
+// next call. The caller must not change routes and all afterwards. After the first observation, all rates
+// have 0 seconds.
+func (w *Watch) Observe(now time.Time, routes []RouteInfo, all []*tally.Series) []Route {
+	w.Forget(now)
+	var known map[*tally.Series]*watchedSeries
+	if !w.knows(routes, all) {
+		known = w.begin(routes)
 	}
+	for _, s := range all[len(w.series):] {
+		if before := known[s]; before != nil {
+			w.add(*before)
+		} else {
+			w.add(watchedSeries{Series: s})
+		}
+	}
+	w.series = all
+
+	next := w.last.IsZero() || now.Sub(w.last) >= leastWindow
+	sinceLast := next || w.older.IsZero()
 	before := w.older
-	if before.counts == nil && now.After(w.last.at) {
+	if sinceLast {
 		before = w.last
 	}
-	rows := make([]Route, 0, len(routes)+1)
-	known := make(map[string]bool, len(routes))
-	for _, info := range routes {
-		pause.IfDue()
-		known[info.Name] = true
-		rows = append(rows, rowOf(info, now, counts[info.Name], before))
+	var idle Rates
+	if !before.IsZero() {
+		idle.Seconds = now.Sub(before).Seconds()
 	}
-	for name, c := range counts { // requests without a route, and routes that share their counts
-		if !known[name] {
-			rows = append(rows, rowOf(RouteInfo{Name: name, Hosts: []string{}}, now, c, before))
+	for i := range w.rows {
+		w.rows[i].Now = idle
+	}
+	for i := range w.watched {
+		if i%pauseEvery == 0 {
+			pause.IfDue()
+		}
+		r := &w.watched[i]
+		row := &w.rows[r.row]
+		if since := r.count(row, sinceLast, next); since.Total() > 0 && idle.Seconds > 0 {
+			row.Now = ratesOf(since, now.Sub(before))
 		}
 	}
-	return rows
+	if next {
+		w.older, w.last = w.last, now
+	}
+	return w.rows
 }
 
-// Forget frees the memory of observations that are older than a minute.
+// count sets the counts of a row, and returns the requests since the last observation or the one before.
+// With next, this is an observation.
+func (r *watchedRoute) count(row *Route, sinceLast, next bool) (since tally.Counts) {
+	row.Total, row.Failed, row.Tunnels = 0, 0, 0
+	for i := range r.parts {
+		p := &r.parts[i]
+		now := p.last
+		if p.Total() != now.Total() {
+			now = tally.Counts{}
+			p.AddTo(&now)
+		}
+		row.Total += now.Total()
+		row.Failed += now.Classes[5]
+		row.Tunnels += int(p.Tunnels.Load())
+		before := &p.older
+		if sinceLast {
+			before = &p.last
+		}
+		if now.Total() != before.Total() {
+			d := now.Minus(before)
+			since.Add(&d)
+		}
+		if next {
+			p.older, p.last = p.last, now
+		}
+	}
+	return since
+}
+
+// knows reports whether the rows are those of routes, and all has the series of the last call, and
+// perhaps more after them.
+func (w *Watch) knows(routes []RouteInfo, all []*tally.Series) bool {
+	same := len(routes) == len(w.infos) && (len(routes) == 0 || &routes[0] == &w.infos[0])
+	return w.index != nil && same && len(all) >= len(w.series) && (len(w.series) == 0 || &all[0] == &w.series[0] || slices.Equal(all[:len(w.series)], w.series))
+}
+
+// begin makes new rows. It returns the counts of the series until now.
+func (w *Watch) begin(routes []RouteInfo) (known map[*tally.Series]*watchedSeries) {
+	known = make(map[*tally.Series]*watchedSeries, len(w.series))
+	for i := range w.watched {
+		parts := w.watched[i].parts
+		for k := range parts {
+			known[parts[k].Series] = &parts[k]
+		}
+	}
+	w.infos, w.series, w.watched = routes, nil, nil
+	w.rows, w.traffic = make([]Route, 0, len(routes)+1), make([]int, 0, len(routes)+1)
+	w.index = make(map[string]int, len(routes)+1)
+	for i := range routes {
+		w.addRow(&routes[i])
+	}
+	return known
+}
+
+func (w *Watch) addRow(info *RouteInfo) int {
+	row := len(w.rows)
+	w.index[info.Name] = row
+	w.rows = append(w.rows, Route{Name: info.Name, Hosts: info.Hosts, Position: info.Position, Backend: info.Backend})
+	w.traffic = append(w.traffic, noTraffic)
+	return row
+}
+
+// add adds a series to the row of its route. There may be no row yet: for requests without a route, and for
+// routes that share their counts.
+func (w *Watch) add(s watchedSeries) {
+	row, found := w.index[s.Route]
+	if !found {
+		row = w.addRow(&RouteInfo{Name: s.Route, Hosts: []string{}})
+	}
+	if w.traffic[row] == noTraffic {
+		w.traffic[row] = len(w.watched)
+		w.watched = append(w.watched, watchedRoute{row: row})
+	}
+	r := &w.watched[w.traffic[row]]
+	r.parts = append(r.parts, s)
+}
+
+// Forget frees the memory of a Watch that has not been used for a minute.
 func (w *Watch) Forget(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.forgetOld(now)
-}
-
-// forgetOld is Forget. The caller holds w.mu.
-func (w *Watch) forgetOld(now time.Time) {
-	if now.Sub(w.last.at) > forgetAfter {
-		w.older, w.last = observation{}, observation{}
+	if now.Sub(w.last) > forgetAfter {
+		*w = Watch{}
 	}
-}
-
-// rowOf returns the row of a route. c are the counts of now; nil: the route has had no traffic.
-func rowOf(info RouteInfo, now time.Time, c *RouteCounts, before observation) Route {
-	r := Route{Name: info.Name, Hosts: info.Hosts, Position: info.Position, Backend: info.Backend}
-	if c == nil {
-		if before.counts != nil {
-			r.Now.Seconds = now.Sub(before.at).Seconds()
-		}
-		return r
-	}
-	r.Total, r.Failed, r.Tunnels = c.Total(), c.Classes[5], c.Tunnels
-	if before.counts == nil {
-		return r
-	}
-	var then tally.Counts
-	if b := before.counts[info.Name]; b != nil {
-		then = b.Counts
-	}
-	r.Now = ratesOf(c.Minus(&then), now.Sub(before.at))
-	return r
 }
 
 // PageOfRoutes returns one page of the routes. They are ordered by requests per second (the
@@ -113,14 +189,21 @@ func PageOfRoutes(all []Route, q Query) List[Route] {
 			by := 0
 			switch q.Sort {
 			case "errors":
-				by = cmp.Or(cmp.Compare(b.Now.Errors, a.Now.Errors), cmp.Compare(b.Failed, a.Failed))
+				if by = cmp.Compare(b.Now.Errors, a.Now.Errors); by == 0 {
+					by = cmp.Compare(b.Failed, a.Failed)
+				}
 			case "p99":
 				by = cmp.Compare(b.Now.P99, a.Now.P99)
 			case "name":
 			default:
-				by = cmp.Or(cmp.Compare(b.Now.Requests, a.Now.Requests), cmp.Compare(b.Tunnels, a.Tunnels), cmp.Compare(b.Total, a.Total))
+				if by = cmp.Compare(b.Now.Requests, a.Now.Requests); by == 0 {
+					by = cmp.Or(cmp.Compare(b.Tunnels, a.Tunnels), cmp.Compare(b.Total, a.Total))
+				}
 			}
-			return cmp.Or(by, cmp.Compare(a.Name, b.Name))
+			if by == 0 {
+				by = strings.Compare(a.Name, b.Name)
+			}
+			return by
 		})
 }
 
@@ -131,10 +214,12 @@ func PageOfBackends(all []Backend, q Query) List[Backend] {
 		func(b *Backend) bool { return q.matches(nil, b.Name) },
 		bad,
 		func(a, b *Backend) int {
-			if q.Sort == "name" {
-				return cmp.Compare(a.Name, b.Name)
+			if q.Sort != "name" {
+				if by := cmp.Or(badFirst(a.Working == 0, b.Working == 0), badFirst(bad(a), bad(b))); by != 0 {
+					return by
+				}
 			}
-			return cmp.Or(badFirst(a.Working == 0, b.Working == 0), badFirst(bad(a), bad(b)), cmp.Compare(a.Name, b.Name))
+			return strings.Compare(a.Name, b.Name)
 		})
 }
 
@@ -146,7 +231,10 @@ func PageOfCertificates(all []Certificate, q Query) List[Certificate] {
 		func(c *Certificate) bool { return q.matches(c.Names, c.Source) },
 		bad,
 		func(a, b *Certificate) int {
-			return cmp.Or(badFirst(bad(a), bad(b)), a.NotAfter.Compare(b.NotAfter), slices.Compare(a.Names, b.Names))
+			if by := cmp.Or(badFirst(bad(a), bad(b)), a.NotAfter.Compare(b.NotAfter)); by != 0 {
+				return by
+			}
+			return slices.Compare(a.Names, b.Names)
 		})
 }
 

@@ -1,8 +1,10 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strings"
@@ -65,6 +67,8 @@ func TestQueryOf(t *testing.T) {
 	}
 	f("", Query{Page: 1, Rows: rowsByDefault})
 	f("routes=+Shop+&routes_sort=p99&routes_page=3&rows=10", Query{Search: "shop", Sort: "p99", Page: 3, Rows: 10})
+	f("rows=100&routes_rows=3", Query{Page: 1, Rows: 3})
+	f("rows=100&routes_rows=x&backends_rows=3", Query{Page: 1, Rows: 100})
 	f("routes_page=-1&rows=100000", Query{Page: 1, Rows: mostRows})
 	f("routes_page=x&rows=x", Query{Page: 1, Rows: rowsByDefault})
 	f("routes_page=99999999999999999999", Query{Page: 1, Rows: rowsByDefault})
@@ -121,13 +125,11 @@ func TestPagesShowProblemsFirst(t *testing.T) {
 // Rates need two observations. A Watch forgets observations after a minute.
 func TestWatch(t *testing.T) {
 	var w Watch
-	var a, b tally.Tally
+	a, b := &tally.Series{Route: "a"}, &tally.Series{}
+	a.Tunnels.Add(2)
 	infos := []RouteInfo{{Name: "a", Hosts: []string{}}, {Name: "idle", Hosts: []string{}}}
 	observe := func(at time.Duration) (rows []Route) {
-		counts := map[string]*RouteCounts{"a": {Tunnels: 2}, "": {}}
-		a.AddTo(&counts["a"].Counts)
-		b.AddTo(&counts[""].Counts)
-		rows = w.Observe(start.Add(at), infos, counts)
+		rows = slices.Clone(w.Observe(start.Add(at), infos, []*tally.Series{a, b}))
 		slices.SortFunc(rows, func(a, b Route) int { return strings.Compare(a.Name, b.Name) })
 		return rows
 	}
@@ -159,15 +161,78 @@ func TestWatch(t *testing.T) {
 		t.Errorf("fifth observation: %+v", rows[1].Now)
 	}
 	w.Forget(start.Add(30 * time.Second))
-	if w.last.counts == nil {
+	if w.rows == nil {
 		t.Error("forgotten after 18 s")
 	}
 	w.Forget(start.Add(2 * time.Minute))
-	if w.last.counts != nil || w.older.counts != nil {
+	if w.rows != nil || !w.last.IsZero() {
 		t.Error("not forgotten after 2 minutes")
 	}
 	if rows = observe(3 * time.Minute); rows[1].Now.Seconds != 0 || rows[1].Total != 23 {
 		t.Errorf("after a pause: %+v", rows[1])
+	}
+}
+
+// Routes come and go between two observations. The rates of the others stay right.
+func TestWatchFollowsChanges(t *testing.T) {
+	var w Watch
+	one, two, other := &tally.Series{Route: "shop"}, &tally.Series{Route: "shop"}, &tally.Series{Route: "blog"}
+	infos := []RouteInfo{{Name: "shop", Hosts: []string{}}, {Name: "blog", Hosts: []string{}}}
+	hit := func(s *tally.Series, n int) {
+		for range n {
+			s.Count(200, time.Millisecond)
+		}
+	}
+	step := func(at int, infos []RouteInfo, all []*tally.Series, want string) {
+		t.Helper()
+		var got []string
+		for _, r := range w.Observe(start.Add(time.Duration(at)*time.Second), infos, all) {
+			got = append(got, fmt.Sprintf("%s %d %.1f", r.Name, r.Total, r.Now.Requests))
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("after %d s: %s, want %s", at, text, want)
+		}
+	}
+	hit(one, 10)
+	step(0, infos, []*tally.Series{one}, "blog 0 0.0, shop 10 0.0")
+	hit(one, 10)
+	step(10, infos, []*tally.Series{one}, "blog 0 0.0, shop 20 1.0")
+	hit(two, 20)
+	hit(other, 30)
+	step(20, infos, []*tally.Series{one, two, other}, "blog 30 3.0, shop 40 2.0") // series that are new come last
+	hit(other, 10)
+	step(30, infos, []*tally.Series{other, two}, "blog 40 1.0, shop 20 0.0") // one was removed, and other took its place
+	step(40, infos[:1], []*tally.Series{other, two}, "blog 40 0.0, shop 20 0.0")
+	hit(two, 10)
+	step(50, slices.Clone(infos), []*tally.Series{two}, "blog 0 0.0, shop 30 1.0") // a reload
+	step(60, infos, nil, "blog 0 0.0, shop 0 0.0")
+}
+
+// The first pages are selected and later ones sorted, with the same result.
+func TestPagesAreThoseOfASort(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var all []Backend
+		for i := range random.IntN(700) {
+			all = append(all, Backend{Name: fmt.Sprint(random.IntN(300)), Working: random.IntN(2), Count: i})
+		}
+		q := Query{Page: 1 + random.IntN(4), Rows: 1 + random.IntN(200)}
+		sorted := slices.Clone(all)
+		slices.SortStableFunc(sorted, func(a, b Backend) int {
+			return cmp.Or(cmp.Compare(a.Working, b.Working), strings.Compare(a.Name, b.Name))
+		})
+		got := PageOfBackends(all, q)
+		from := (got.Page - 1) * q.Rows
+		want := sorted[from:min(from+q.Rows, len(sorted))]
+		if len(got.Rows) != len(want) || got.Matching != len(all) || got.Page > got.Pages {
+			t.Fatalf("%+v of %d rows: %d rows, page %d of %d", q, len(all), len(got.Rows), got.Page, got.Pages)
+		}
+		for i := range want {
+			if got.Rows[i].Count != want[i].Count {
+				t.Fatalf("%+v of %d rows: row %d is %+v, want %+v", q, len(all), i, got.Rows[i], want[i])
+			}
+		}
 	}
 }
 

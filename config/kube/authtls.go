@@ -1,0 +1,227 @@
+package kube
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
+)
+
+// This file has the client certificates by annotations of ingress-nginx (auth-tls-*). A host has one
+// TLS policy, and clients send their certificate before they name a path, so ingress-nginx applies the
+// annotations of the oldest Ingress that has them to all paths of a host. weir does so within a namespace.
+
+// crlKey is the key of a Secret with certificate revocation lists.
+const crlKey = "ca.crl"
+
+// hostCerts is how the Ingresses of a namespace treat client certificates of a host.
+type hostCerts struct {
+	annotation.AuthTLS
+	rules   config.ClientCert
+	secret  config.ObjectName
+	ca, crl []byte
+}
+
+// asks reports whether weir requests certificates.
+func (h *hostCerts) asks() bool { return h != nil && h.rules.Mode != config.CertOff }
+
+// requires reports whether weir serves the host only to clients that proved who they are.
+func (h *hostCerts) requires() bool { return h != nil && h.rules.Mode == config.CertRequired }
+
+// policy is the name of the TLS policy that requests the certificates. base is the policy that the
+// host would have otherwise.
+func (h *hostCerts) policy(base string) string {
+	name := fmt.Sprintf("auth-tls/%s/%d", h.secret, h.Depth)
+	if base != config.DefaultTLSPolicy {
+		name += "/" + base
+	}
+	return name
+}
+
+// certWish is what one Ingress wants for its hosts.
+type certWish struct {
+	*hostCerts
+	owner *claim.Owner // nil: a canary, whose annotations count here too
+	age   claim.Owner  // its age and name
+	hosts []string
+}
+
+// readCerts finds the Ingress that decides about the client certificates of each host.
+func (v *conversion) readCerts(owners []*claim.Owner) {
+	v.certs, v.firstCerts = map[hostIn]*hostCerts{}, map[string]*hostCerts{}
+	wishes := v.canaryCerts()
+	for _, o := range owners {
+		h := v.hostCerts[o]
+		if h == nil || o.Guards != nil {
+			continue
+		}
+		if err := v.mayAsk(o.Hosts, h); err != nil {
+			v.closeFor(o, "auth-tls-secret", err)
+			continue
+		}
+		wishes = append(wishes, certWish{h, o, *o, o.Hosts})
+	}
+	slices.SortStableFunc(wishes, func(a, b certWish) int { return compareOwners(&a.age, &b.age) })
+	for i := range wishes {
+		for _, host := range wishes[i].hosts {
+			v.wishCerts(&wishes[i], host)
+		}
+	}
+}
+
+// wishCerts gives a host to the Ingress, if no older one of its namespace decides. If several namespaces
+// share the host, those that request certificates must agree about the policy.
+func (v *conversion) wishCerts(w *certWish, host string) {
+	in, first := hostIn{w.age.Name.Namespace, host}, v.firstCerts[host]
+	if v.certs[in] != nil {
+		return
+	}
+	if shared := v.settings.HostOwnership != config.OwnedByNamespace; shared && w.asks() && first.asks() && first.policy("") != w.policy("") {
+		if w.owner != nil {
+			v.closeFor(w.owner, "auth-tls-secret", fmt.Errorf("an older Ingress of the namespace %s has another Secret for %s, and a host has one TLS policy; use another host", first.secret.Namespace, claim.HostText(host)))
+		}
+		return
+	}
+	v.certs[in] = w.hostCerts
+	if !first.asks() {
+		v.firstCerts[host] = w.hostCerts
+	}
+}
+
+// canaryCerts returns what canaries want. ingress-nginx reads these annotations of canaries too.
+func (v *conversion) canaryCerts() (wishes []certWish) {
+	seen := map[config.ObjectName]bool{}
+	for _, all := range v.canaries {
+		for _, k := range all {
+			name := config.ObjectName{Namespace: k.of.Namespace, Name: k.of.Name}
+			a := annotation.SettingsOf(k.of).AuthTLS
+			if seen[name] || a.Secret == "" {
+				continue
+			}
+			seen[name] = true
+			w := certWish{age: claim.Owner{Name: name, Created: k.of.CreationTimestamp.Time}}
+			for host := range ruleHosts(k.of) {
+				w.hosts = append(w.hosts, host)
+			}
+			var err error
+			if w.hostCerts, err = v.readAuthTLS(name.Namespace, a); err == nil {
+				err = v.mayAsk(w.hosts, w.hostCerts)
+			}
+			if err != nil {
+				v.event(ingressReference(k.of), event.ReasonAnnotation, "The canary does not request client certificates: %v.", err)
+				continue
+			}
+			wishes = append(wishes, w)
+		}
+	}
+	return wishes
+}
+
+// certsOf returns how the namespace that owns a host treats client certificates; nil: no annotation asks
+// for any. If hosts are shared, it is the namespace of the oldest Ingress that requests them.
+func (v *conversion) certsOf(host string) *hostCerts {
+	if len(v.certs) == 0 {
+		return nil
+	}
+	if v.settings.HostOwnership != config.OwnedByNamespace {
+		return v.firstCerts[host]
+	}
+	if o := v.decision.HostOwner(host); o != nil {
+		return v.certs[hostIn{o.Name.Namespace, host}]
+	}
+	return nil
+}
+
+// readAuthTLS reads the Secret of an Ingress with auth-tls-secret.
+func (v *conversion) readAuthTLS(namespace string, a annotation.AuthTLS) (*hostCerts, error) {
+	name := config.ObjectName{Namespace: namespace, Name: a.Secret}
+	s := v.secret(name)
+	if s == nil {
+		return nil, fmt.Errorf("the Secret %s, which auth-tls-secret names, does not exist; create it", name)
+	}
+	h := &hostCerts{AuthTLS: a, rules: config.ClientCert{Mode: config.CertMode(a.Verify), Match: a.Subject, ErrorPage: a.ErrorPage, Forward: a.Forward}, secret: name, ca: s.Data[caKey], crl: s.Data[crlKey]}
+	err := error(nil)
+	if len(h.ca) == 0 {
+		err = errors.New("has no key ca.crt; store the CAs there in PEM")
+	} else if _, err = config.Authorities(h.ca); err != nil {
+		err = fmt.Errorf("has no usable CAs in ca.crt (%w); store them there in PEM", err)
+	} else if len(h.crl) > 0 {
+		if _, err = config.ParseRevocationLists(h.crl); err != nil {
+			err = fmt.Errorf("has no usable revocation list in ca.crl: the key %w", err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s, which auth-tls-secret names, %w", name, err)
+	}
+	return h, nil
+}
+
+// mayAsk returns why weir cannot request certificates for hosts, or nil.
+func (v *conversion) mayAsk(hosts []string, h *hostCerts) error {
+	if !h.asks() {
+		return nil
+	}
+	for _, host := range hosts {
+		for _, l := range v.secure {
+			t, itself := v.seen.on(l.Name, host)
+			if t.raw() {
+				continue // weir has no requests of the host there
+			}
+			base := v.certBase(t.policy)
+			switch {
+			case itself || base.ClientAuth != config.ClientAuthNone:
+				return fmt.Errorf("weir's configuration sets the TLS of %s on listener %s; take the host out of it, or remove the annotation", claim.HostText(host), l.Name)
+			case !base.SHA1 && base.MinVersion < tls.VersionTLS13 && base.MaxVersion >= tls.VersionTLS12 && v.admitsSHA1():
+				return fmt.Errorf("weir's configuration has sha1_signatures, so clients could sign with SHA-1 in TLS 1.2; set min_version: \"1.3\" in the policy %s", base.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// admitsSHA1 reports whether the file accepts signatures with SHA-1 anywhere.
+func (v *conversion) admitsSHA1() bool {
+	return slices.ContainsFunc(v.file.TLSPolicies, func(p config.TLSPolicy) bool { return p.SHA1 }) ||
+		slices.ContainsFunc(v.file.Backends, func(b *config.Backend) bool { return b.TLS.SHA1 })
+}
+
+// certBase returns the policy whose versions and cipher suites a host keeps.
+func (v *conversion) certBase(name string) *config.TLSPolicy {
+	if p := v.policy(name); p != nil && len(p.From) == 0 {
+		return p
+	}
+	return v.policy(config.DefaultTLSPolicy)
+}
+
+// certPolicy returns the name of the policy that requests the client certificates of a host, which it
+// makes of the policy that the host would have otherwise.
+func (v *conversion) certPolicy(h *hostCerts, base string) string {
+	name := h.policy(base)
+	if _, known := v.policies[name]; known {
+		return name
+	}
+	made := *v.certBase(base)
+	made.Name, made.Position, made.From = name, config.Position{}, nil
+	made.ClientAuth, made.ClientAuthCA, made.ClientAuthPool = config.ClientAuthReport, "ca.crt of the Secret "+h.secret.String(), h.ca
+	made.ClientAuthCRL, made.ClientAuthForward = nil, nil
+	made.ClientAuthDepth, made.ClientAuthLists = h.Depth, h.crl
+	v.policies[name] = made
+	return name
+}
+
+// certRules returns how the routes of a claim treat client certificates; nil: no annotation says it.
+func (v *conversion) certRules(c *claim.Claim) *config.ClientCert {
+	h := v.certs[hostIn{c.Owner.Name.Namespace, c.Host}]
+	if h == nil || claim.IsChallenge(c.Path) {
+		return nil
+	}
+	return &h.rules
+}
+
+func comparePolicies(a, b config.TLSPolicy) int { return cmp.Compare(a.Name, b.Name) }

@@ -1,0 +1,80 @@
+package kube
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// externalTimeout limits the request to the server of ExternalAuth. It is the default of auth.forward.
+const externalTimeout = 5 * time.Second
+
+// externalAuth applies the filter ExternalAuth (GEP-1494): a server decides on each request. weir
+// supports HTTP without the body. A reference that cannot be resolved closes the rule.
+func (f *httpFilters) externalAuth(from *gatewayv1.HTTPExternalAuthFilter) error {
+	switch {
+	case from == nil:
+		return errEmptyFilter
+	case f.auth != nil:
+		return errors.New("occurs twice; one server decides about the requests of a rule")
+	case from.ExternalAuthProtocol != gatewayv1.HTTPRouteExternalAuthHTTPProtocol:
+		return fmt.Errorf("has the protocol %s, but weir supports only HTTP", from.ExternalAuthProtocol)
+	case from.ForwardBody != nil && from.ForwardBody.MaxSize > 0:
+		return errors.New("has forwardBody, but weir does not send bodies of requests to the server; remove it")
+	}
+	e := &config.ExternalAuth{Timeout: externalTimeout}
+	if h := from.HTTPAuthConfig; h != nil {
+		if err := readExternalHTTP(e, h); err != nil {
+			return err
+		}
+	}
+	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, false)
+	if problem != nil {
+		f.attachment.Refs = cmp.Or(f.attachment.Refs, problem)
+		f.closed = true
+		return nil
+	}
+	e.Backend = name
+	// Rules may have equal names, and another Gateway may show the server another certificate.
+	f.auth = &config.Auth{Name: fmt.Sprintf("httproute/%s/%d/auth/%s", f.attachment.Name, f.rule, name), External: e}
+	return nil
+}
+
+// readExternalHTTP reads what the filter says about the requests and responses of the server.
+func readExternalHTTP(e *config.ExternalAuth, from *gatewayv1.HTTPAuthConfig) error {
+	if from.Path != "" {
+		p, err := config.ParsePath("/" + strings.Trim(from.Path, "/"))
+		if err != nil {
+			return fmt.Errorf("has the path %q, which %w", from.Path, err)
+		}
+		e.Prefix = strings.TrimSuffix(p.Value, "/")
+	}
+	e.Request = from.AllowedRequestHeaders
+	for _, name := range from.AllowedResponseHeaders {
+		if err := config.CheckRequestHeader(name); err != nil {
+			return fmt.Errorf("has the response header %q, which %w", name, err)
+		}
+	}
+	e.Response = from.AllowedResponseHeaders
+	return nil
+}
+
+// guard gives the route of a rule the authentication of its filters.
+func (f *httpFilters) guard() error {
+	switch {
+	case f.auth != nil && f.route.Redirect != nil:
+		return errors.New("the filters RequestRedirect and ExternalAuth exclude each other, because weir redirects before it authenticates")
+	case f.closed:
+		*f.route = config.Route{Name: f.route.Name, Namespace: f.route.Namespace, TLS: f.route.TLS, Backend: f.conversion.missingBackend(f.attachment, false)}
+	case f.auth != nil && f.attachment.Accept == nil:
+		f.route.Auth = f.auth.Name
+		f.conversion.entries[f.auth.Name] = f.auth
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// secretManifest is a Secret with these keys and values.
+func secretManifest(name string, pairs ...string) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	var data []string
+	for i := 0; i < len(pairs); i += 2 {
+		data = append(data, pairs[i]+": "+base64.StdEncoding.EncodeToString([]byte(pairs[i+1])))
+	}
+	return fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: %s}, data: {%s}}\n---\n", name, namespace, strings.Join(data, ", "))
+}
+
+func pemText(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// leaf returns a client certificate that the template describes, with the certificates of its chain.
+func (a *authority) leaf(template *x509.Certificate, chain ...*x509.Certificate) tls.Certificate {
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	leaf, key := a.sign(template, a.cert, a.key)
+	c := tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+	for _, one := range chain {
+		c.Certificate = append(c.Certificate, one.Raw)
+	}
+	return c
+}
+
+// below returns a CA whose certificate a signed.
+func (a *authority) below(name string) *authority {
+	b := &authority{TB: a.TB}
+	b.cert, b.key = a.sign(&x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, a.cert, a.key)
+	return b
+}
+
+// askAs is ask over TLS with a client certificate, and with another SNI if it is not empty.
+func (i *ingressRig) askAs(sni, url, headers string, version uint16, certs ...tls.Certificate) reaction {
+	i.Helper()
+	host, path, _ := strings.Cut(url, "/")
+	if sni == "" {
+		sni = host
+	}
+	raw, err := net.Dial("tcp", i.addrs["websecure"])
+	if err != nil {
+		i.Fatal(err)
+	}
+	defer raw.Close()
+	raw.SetDeadline(time.Now().Add(patience))
+	c := tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true, MaxVersion: version,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if len(certs) == 0 {
+				return new(tls.Certificate), nil
+			}
+			return &certs[0], nil
+		}})
+	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", path, host, headers)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		i.Fatalf("%s: %v", url, err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		i.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(body), "\n")
+	return reaction{res, line, string(body)}
+}
+
+// about are the HTTP headers about the client's certificate that an endpoint got.
+func (a reaction) about() (all string) {
+	for line := range strings.SplitSeq(a.body, "\n") {
+		if name, value, _ := strings.Cut(line, ": "); strings.HasPrefix(strings.ToLower(name), "ssl") || strings.Contains(strings.ToLower(name), "cert") {
+			all += name[len("Ssl-Client-"):] + "=" + value + "\n"
+		}
+	}
+	return all
+}
+
+// weir asks for client certificates and decides about requests as nginx does with auth-tls-*: the handshake
+// always succeeds, and the certificate decides about each request.
+func TestIngressAuthTLS(t *testing.T) {
+	ca, stranger := writeCA(t), writeCA(t)
+	between := ca.below("between")
+	second := between.below("second")
+	user := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	named := func(name string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shop, Inc."}}, ExtKeyUsage: user}
+	}
+	good, gone := ca.leaf(named("good")), ca.leaf(named("gone"))
+	deep, deeper := between.leaf(named("deep"), between.cert), second.leaf(named("deeper"), second.cert, between.cert)
+	old := ca.leaf(&x509.Certificate{Subject: pkix.Name{CommonName: "old"}, ExtKeyUsage: user, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)})
+	server := ca.leaf(&x509.Certificate{Subject: pkix.Name{CommonName: "server"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	other := stranger.below("unknown").leaf(named("other"))
+	list, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(time.Hour),
+		RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: gone.Leaf.SerialNumber, RevocationTime: time.Now()}}}, ca.cert, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pemText("CERTIFICATE", ca.cert.Raw)
+	manifests := secretManifest("a/ca", "ca.crt", text) + secretManifest("a/crl", "ca.crt", text, "ca.crl", pemText("X509 CRL", list)) + secretManifest("a/none", "other", "x") +
+		secretManifest("a/half", "ca.crt", pemText("CERTIFICATE", between.cert.Raw)) + secretManifest("b/ca", "ca.crt", text)
+	age := 0
+	add := func(host, path string, annotations ...string) {
+		age++
+		manifests += ingress(fmt.Sprintf("a/%s-%d", host, age), age, host+".test Prefix "+path+" "+host, append(annotations, "tls: "+host+".test")...)
+	}
+	add("must", "/", "auth-tls-secret: a/ca", "auth-tls-pass-certificate-to-upstream: true")
+	add("must", "/other") // its paths are on the same host
+	add("optional", "/", "auth-tls-secret: a/ca", "auth-tls-verify-client: optional")
+	add("noca", "/", "auth-tls-secret: a/ca", "auth-tls-verify-client: optional_no_ca")
+	add("never", "/", "auth-tls-secret: a/ca", "auth-tls-verify-client: off")
+	add("never-cn", "/", "auth-tls-secret: a/ca", "auth-tls-verify-client: off", "auth-tls-match-cn: CN=good")
+	add("cn", "/", "auth-tls-secret: a/ca", "auth-tls-match-cn: CN=(deep|good),")
+	add("page", "/", "auth-tls-secret: a/ca", "auth-tls-error-page: https://www.test/certificates")
+	add("two", "/", "auth-tls-secret: a/ca", "auth-tls-verify-depth: 2")
+	add("crl", "/", "auth-tls-secret: a/crl")
+	add("half", "/", "auth-tls-secret: a/half")
+	add("missing", "/", "auth-tls-secret: a/gone")
+	add("missing", "/other")
+	add("empty-ca", "/", "auth-tls-secret: a/none")
+	add("foreign", "/", "auth-tls-secret: b/ca")
+	add("inner", "/", "auth-tls-secret: a/ca", "auth-tls-error-page: /error")
+	add("alone", "/", "auth-tls-verify-client: on", "auth-tls-match-cn: CN=x")
+	add("open", "/")
+	add("first", "/", "auth-tls-secret: a/ca", "auth-tls-match-cn: CN=good")
+	add("first", "/later", "auth-tls-secret: a/crl", "auth-tls-match-cn: CN=gone")
+	i := newIngressRig(t, strings.Replace(ingressFile, "a.example", strings.Join([]string{"must.test", "optional.test", "noca.test", "never.test", "never-cn.test", "cn.test", "page.test", "two.test",
+		"crl.test", "half.test", "missing.test", "empty-ca.test", "foreign.test", "inner.test", "alone.test", "open.test", "first.test", "a.example"}, `", "`), 1), manifests)
+
+	f := func(url, want string, certs ...tls.Certificate) {
+		t.Helper()
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			if got := i.askAs("", url, "", version, certs...).short(); got != want {
+				t.Errorf("%s over %s: %s, want %s", url, tls.VersionName(version), got, want)
+			}
+		}
+	}
+	f("must.test/", "400")
+	f("must.test/other", "400")
+	f("must.test/a", "must GET /a", good)
+	f("must.test/other", "must GET /other", good)
+	f("must.test/", "must GET /", deep)
+	f("must.test/", "400", deeper)
+	f("must.test/", "400", old)
+	f("must.test/", "400", server)
+	f("must.test/", "400", other)
+	f("optional.test/", "optional GET /")
+	f("optional.test/", "optional GET /", good)
+	f("optional.test/", "400", other)
+	f("optional.test/", "400", old)
+	f("noca.test/", "noca GET /")
+	f("noca.test/", "noca GET /", other)
+	f("noca.test/", "400", old)
+	f("noca.test/", "400", deeper)
+	f("never.test/", "never GET /")
+	f("never.test/", "never GET /", other)
+	f("never-cn.test/", "403", good)
+	f("cn.test/", "cn GET /", good)
+	f("cn.test/", "cn GET /", deep)
+	f("cn.test/", "403", gone)
+	f("cn.test/", "400")
+	f("page.test/", "302 https://www.test/certificates")
+	f("page.test/", "302 https://www.test/certificates", other)
+	f("page.test/", "page GET /", good)
+	f("two.test/", "two GET /", deeper)
+	f("crl.test/", "crl GET /", good)
+	f("crl.test/", "400", gone)
+	f("crl.test/", "400", deep) // there is no list of the CA between
+	f("half.test/", "400", deep)
+	for _, host := range []string{"missing.test/", "missing.test/other", "empty-ca.test/", "foreign.test/", "inner.test/"} {
+		f(host, "503", good)
+	}
+	f("alone.test/", "alone GET /")
+	f("open.test/", "open GET /", other)
+	f("first.test/later", "first GET /later", good)
+	f("first.test/later", "403", gone)
+
+	// What endpoints get.
+	about := func(url, want string, certs ...tls.Certificate) {
+		t.Helper()
+		const forged = "ssl-client-verify: SUCCESS\r\nSSL-Client-Subject-DN: CN=root\r\nssl_client_cert: x\r\nSsl.Client.Issuer-Dn: CN=root\r\n"
+		if got := i.askAs("", url, forged, 0, certs...).about(); got != want {
+			t.Errorf("the endpoint of %s got %q, want %q", url, got, want)
+		}
+	}
+	names := "Issuer-Dn=CN=test CA\nSubject-Dn=CN=good,O=Shop\\, Inc.\nVerify=SUCCESS\n"
+	about("must.test/", "Cert="+strings.NewReplacer("+", "%2B", "=", "%3D").Replace(url.PathEscape(pemText("CERTIFICATE", good.Certificate[0])))+"\n"+names, good)
+	about("optional.test/", names, good)
+	about("optional.test/", "Verify=NONE\n")
+	about("noca.test/", "Issuer-Dn=CN=unknown\nSubject-Dn=CN=other,O=Shop\\, Inc.\nVerify=FAILED:unable to verify the first certificate\n", other)
+	about("never.test/", "Verify=NONE\n", good)
+	about("open.test/", "", good)
+
+	// A connection for another host does not help.
+	for sni, want := range map[string]int{"open.test": 421, "optional.test": 400, "crl.test": 421, "never.test": 421, "unknown.test": 421} {
+		if sni == "unknown.test" {
+			sni = "b.example"
+		}
+		if got := i.askAs(sni, "must.test/", "", 0).StatusCode; got != want {
+			t.Errorf("a request over a connection for %s: %d, want %d", sni, got, want)
+		}
+	}
+
+	// Without TLS there is no certificate.
+	for request, want := range map[string]string{"GET http://must.test/a": "308 https://must.test/a", "GET http://must.test/other": "308 https://must.test/other", "GET http://open.test/": "308 https://open.test/"} {
+		if got := i.ask(request).short(); got != want {
+			t.Errorf("%s: %s, want %s", request, got, want)
+		}
+	}
+}
