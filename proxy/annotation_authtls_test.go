@@ -230,3 +230,39 @@ func TestIngressAuthTLS(t *testing.T) {
 		}
 	}
 }
+
+// An Ingress that is closed because of another annotation still protects its host, for the paths of all Ingresses.
+func TestIngressAuthTLSBesideOtherFaults(t *testing.T) {
+	ca := writeCA(t)
+	good := ca.leaf(&x509.Certificate{Subject: pkix.Name{CommonName: "good"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	manifests := secretManifest("a/ca", "ca.crt", pemText("CERTIFICATE", ca.cert.Raw))
+	hosts := []string{"a.example"}
+	for name, annotation := range map[string]string{
+		"range": "whitelist-source-range: nonsense",
+		"basic": "auth-secret: a/gone",
+		"url":   "auth-url: http://127.0.0.1/",
+		"ssl":   "proxy-ssl-secret: a/gone",
+	} {
+		host := name + ".test"
+		hosts = append(hosts, host)
+		more := []string{"tls: " + host, "auth-tls-secret: a/ca", annotation}
+		if name == "basic" {
+			more = append(more, "auth-type: basic")
+		}
+		manifests += ingress("a/"+name, 1, host+" Prefix / "+name, more...) + ingress("a/"+name+"-other", 2, host+" Prefix /other "+name, "tls: "+host)
+	}
+	i := newIngressRig(t, strings.Replace(ingressFile, `"a.example"`, `"`+strings.Join(hosts, `", "`)+`"`, 1), manifests)
+	for _, host := range hosts[1:] {
+		for path, want := range map[string][2]string{"/": {"503", "503"}, "/other": {"400", strings.TrimSuffix(host, ".test") + " GET /other"}} {
+			if got := i.askAs("", host+path, "", 0).short(); got != want[0] {
+				t.Errorf("%s%s without a certificate: %s, want %s", host, path, got, want[0])
+			}
+			if got := i.askAs("", host+path, "", 0, good).short(); got != want[1] {
+				t.Errorf("%s%s with a certificate: %s, want %s", host, path, got, want[1])
+			}
+			if got := i.ask("GET http://" + host + path).StatusCode; got != 308 && got != 503 {
+				t.Errorf("%s%s without TLS: %d", host, path, got)
+			}
+		}
+	}
+}

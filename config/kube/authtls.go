@@ -52,13 +52,14 @@ type certWish struct {
 	hosts []string
 }
 
-// readCerts finds the Ingress that decides about the client certificates of each host.
+// readCerts finds the Ingress that decides about the client certificates of each host. One that is
+// closed because of another annotation decides too: otherwise the paths of others would be open.
 func (v *conversion) readCerts(owners []*claim.Owner) {
 	v.certs, v.firstNamed = map[hostIn]*hostCerts{}, nil
 	wishes := v.canaryCerts()
 	for _, o := range owners {
 		h := v.hostCerts[o]
-		if h == nil || o.Guards != nil {
+		if h == nil {
 			continue
 		}
 		if err := v.mayAsk(o.Hosts, h); err != nil {

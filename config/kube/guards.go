@@ -25,6 +25,14 @@ import (
 // guards of the owner.
 func (v *conversion) readGuards(owner *claim.Owner) {
 	s := v.asked[owner]
+	if s.AuthTLS.Secret != "" { // also of a closed Ingress: it decides about the paths of others
+		h, err := v.readAuthTLS(owner.Name.Namespace, s.AuthTLS)
+		if err != nil {
+			v.closeFor(owner, "auth-tls-secret", err)
+			return
+		}
+		v.hostCerts[owner] = h
+	}
 	if owner.Guards != nil {
 		return // it is closed anyway
 	}
@@ -35,14 +43,6 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 			return
 		}
 		v.proxySSL[owner] = p
-	}
-	if s.AuthTLS.Secret != "" {
-		h, err := v.readAuthTLS(owner.Name.Namespace, s.AuthTLS)
-		if err != nil {
-			v.closeFor(owner, "auth-tls-secret", err)
-			return
-		}
-		v.hostCerts[owner] = h
 	}
 	if s.BasicAuth.Secret != "" {
 		auth, err := v.basicAuth(owner, s.BasicAuth)
