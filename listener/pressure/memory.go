@@ -20,7 +20,7 @@ type Memory struct {
 	// goroutine that calls Read.
 	Limited func()
 
-	given   int64                  // GOMEMLIMIT, if the user has set it; 0: not set
+	given   int64 // GOMEMLIMIT, if the user has set it; 0: not set
 	beside  atomic.Pointer[func() int64]
 	cgroup  func() (uint64, error) // the cgroup's limit
 	err     error                  // the last error of cgroup

@@ -39,8 +39,8 @@ func (e *external) hidesCredentials() bool { return false }
 func (e *external) authenticate(x Exchange) (id *Identity) {
 	req := x.Request()
 	method, target := string(req.Bytes(req.Method)), string(req.Bytes(req.Target))
-	if method == http.MethodConnect { // a WebSocket over HTTP/2, which is a GET over HTTP/1.1
-		method = http.MethodGet
+	if method == "CONNECT" { // a WebSocket over HTTP/2, which is a GET over HTTP/1.1
+		method = "GET"
 	}
 	if target == "" || target[0] != '/' {
 		target = "/"
