@@ -23,13 +23,6 @@ import (
 var scratch string
 
 func TestMain(m *testing.M) {
-	if step := os.Getenv(fakeNew); step != "" {
-		if err := beFakeNew(step); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })

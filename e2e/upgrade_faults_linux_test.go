@@ -214,6 +214,18 @@ func TestUnusableState(t *testing.T) {
 // fakeNew is set in a new process that is a fake: the value is the step at which it fails.
 const fakeNew = "WEIR_E2E_FAKE_NEW"
 
+func init() {
+	step := os.Getenv(fakeNew)
+	if step == "" {
+		return
+	}
+	if err := beFakeNew(step); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
 // beFakeNew is a fake new process, which runs instead of the tests and writes no files: weir has taken the right
 // from it.
 func beFakeNew(step string) error {
