@@ -287,6 +287,45 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// Each metric has a panel of the dashboard or an alert. Each panel has a place of its own, and asks for labels
+// that its metrics have.
+func TestEachMetricIsShown(t *testing.T) {
+	text := read(t, "deploy/helm/weir/dashboards/weir.json")
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y int }
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]bool{}
+	for _, name := range metricName.FindAllString(text+read(t, alertFile), -1) {
+		shown[strings.TrimSuffix(name, "_bucket")] = true
+	}
+	for name := range metrics(t) {
+		if !shown[name] {
+			t.Errorf("neither the dashboard nor an alert has %s", name)
+		}
+	}
+	taken := map[any]string{}
+	for _, p := range dashboard.Panels {
+		for _, place := range []any{p.ID, p.GridPos, p.Title} {
+			if taken[place] != "" {
+				t.Errorf("the panels %q and %q have the same %v", taken[place], p.Title, place)
+			}
+			taken[place] = p.Title
+		}
+		for _, target := range p.Targets {
+			legend := regexp.MustCompile(`\{\{([a-z_]+)\}\}`).ReplaceAllString(target.LegendFormat, "$$labels.$1")
+			checkLabels(t, "the panel "+p.Title, target.Expr, legend)
+		}
+	}
+}
+
 // The policy of the chart is the same as kustomize's.
 func TestFixedHosts(t *testing.T) {
 	plain := func(text string) string {

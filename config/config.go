@@ -35,6 +35,10 @@ type Config struct {
 	Landlock bool
 	// Seccomp refuses system calls that weir does not need.
 	Seccomp bool
+	// PIDFile is the absolute path of a file with the process id. Empty: none.
+	PIDFile string
+	// UpgradeTimeout is how long a new binary may take to become ready.
+	UpgradeTimeout time.Duration
 
 	Listeners      []Listener
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol

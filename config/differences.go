@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirproxy/weir/pause"
+)
 
 // Differences tells how one list became another. Both lists contain pointers, and share the
 // elements that did not change. So Differ compares pointers, which takes microseconds for thousands
@@ -18,10 +22,11 @@ type Differences struct {
 type Run struct{ Before, After, Length int }
 
 // Differ compares two lists in the order of the names of their elements. Elements of the same
-// name may have any order.
+// name may have any order. Differ pauses, so the caller holds no lock that a request may need.
 func Differ[T any](before, after []*T, name func(*T) string) (d Differences) {
 	i, j := 0, 0
 	for i < len(before) && j < len(after) {
+		pause.IfDue()
 		n := 0
 		for i+n < len(before) && j+n < len(after) && before[i+n] == after[j+n] {
 			n++

@@ -15,35 +15,37 @@ const (
 // A root is the top level of a file. Its elements are pointers, because the map of their
 // places uses the pointers as keys.
 type root struct {
-	node, zone   string
-	user         string
-	landlock     bool
-	seccomp      bool
-	listeners    []*Listener
-	headers      []*HeaderPolicy
-	certificates []*Certificate
-	policies     []*TLSPolicy
-	echKeys      []*ECHKey
-	auth         []*Auth
-	rateLimits   []*RateLimit
-	routes       []*Route
-	backends     []*Backend
-	health       *Health
-	admin        *Admin
-	metrics      *Metrics
-	drain        Drain
-	log          Log
-	accessLog    *AccessLog
-	traces       *Traces
-	limits       Limits
-	shared       Secret // the storage of the top level
-	kubernetes   *Kubernetes
+	node, zone     string
+	user           string
+	landlock       bool
+	seccomp        bool
+	pidFile        string
+	upgradeTimeout time.Duration
+	listeners      []*Listener
+	headers        []*HeaderPolicy
+	certificates   []*Certificate
+	policies       []*TLSPolicy
+	echKeys        []*ECHKey
+	auth           []*Auth
+	rateLimits     []*RateLimit
+	routes         []*Route
+	backends       []*Backend
+	health         *Health
+	admin          *Admin
+	metrics        *Metrics
+	drain          Drain
+	log            Log
+	accessLog      *AccessLog
+	traces         *Traces
+	limits         Limits
+	shared         Secret // the storage of the top level
+	kubernetes     *Kubernetes
 }
 
 // newRoot returns the defaults of the top level.
 func newRoot() *root {
 	return &root{
-		landlock: true, seccomp: true,
+		landlock: true, seccomp: true, upgradeTimeout: time.Minute,
 		admin: &Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		drain: Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute},
 		log:   Log{Level: "info", Format: "auto"},
@@ -86,6 +88,8 @@ func (r *root) section() section {
 		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},
 		{"landlock", truth(&r.landlock).byRestart(), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others."},
 		{"seccomp", truth(&r.seccomp).byRestart(), "On Linux, the kernel refuses weir the system calls that it never makes."},
+		{"pid_file", pidFile(&r.pidFile).byDefault("none").byRestart(), "A file with the process id of the weir that accepts connections. After an upgrade the new process writes it."},
+		{"upgrade_timeout", duration(&r.upgradeTimeout, time.Second, time.Hour), "How long the new binary of an upgrade (SIGUSR2) may take to become ready. Then weir ends it and continues."},
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
@@ -112,6 +116,16 @@ func (r *root) section() section {
 func user(dst *string) value {
 	name := kind[string]{what: "a user", parse: parseUser, format: same[string], pattern: `[^ \t/:]+(:[^ \t/:]+)?`}.at(dst)
 	return orInteger(name, &schema{Type: "integer"})
+}
+
+// pidFile is an absolute path: weir writes the file also after an upgrade.
+func pidFile(dst *string) value {
+	return kind[string]{what: "an absolute path", parse: func(s string) (string, error) {
+		if !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") {
+			return "", errors.New(`is not an absolute path of a file; write one such as "/run/weir/weir.pid"`)
+		}
+		return s, nil
+	}, format: same[string], pattern: "/.*[^/]"}.at(dst)
 }
 
 // orInteger returns x, which then also accepts an integer without quotes, and reads it as text.

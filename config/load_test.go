@@ -115,11 +115,12 @@ func TestEffectiveBeside(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
 	want := &config.Config{
-		Landlock:    true,
-		Seccomp:     true,
-		Listeners:   []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
-		TLSPolicies: []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
-		Routes:      []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
+		Landlock:       true,
+		Seccomp:        true,
+		UpgradeTimeout: time.Minute,
+		Listeners:      []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
+		TLSPolicies:    []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
+		Routes:         []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
 		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},

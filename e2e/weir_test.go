@@ -36,6 +36,8 @@ type weir struct {
 	env    []string
 	files  []*os.File // descriptors 3 and above
 	binary string     // path; "" means the binary of executable
+	// upgrades means that other processes take over from the first one. They write to the same log.
+	upgrades bool
 
 	cmd    *exec.Cmd
 	log    logBuffer
@@ -132,6 +134,9 @@ func (w *weir) launch() {
 	w.cmd.Env = append(os.Environ(), w.env...)
 	w.cmd.Stdout, w.cmd.Stderr, w.cmd.ExtraFiles = &w.log, &w.log, w.files
 	w.exited = make(chan struct{})
+	if w.upgrades {
+		defer w.followLog()()
+	}
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}

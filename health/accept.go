@@ -27,13 +27,15 @@ const (
 type acceptor struct {
 	*conn.Reserve
 	from *atomic.Pointer[[]netip.Prefix]
+	// count has the open connections of the port.
+	count *atomic.Int64
 
 	mu   sync.Mutex
 	open list.List // of *portConn, the oldest first
 }
 
 func newAcceptor(ln net.Listener, from *atomic.Pointer[[]netip.Prefix]) *acceptor {
-	a := &acceptor{from: from}
+	a := &acceptor{from: from, count: new(atomic.Int64)}
 	a.Reserve = conn.NewReserve(ln, reserved, a.closeOldest)
 	return a
 }
@@ -51,6 +53,7 @@ func (a *acceptor) admit(nc net.Conn) net.Conn {
 	c := &portConn{Conn: nc, acceptor: a}
 	a.mu.Lock()
 	c.place = a.open.PushBack(c)
+	a.count.Add(1)
 	full := a.open.Len() > maxConnections
 	a.mu.Unlock()
 	if full {
@@ -158,6 +161,7 @@ func (c *portConn) closeKeeping(refill bool) error {
 	}
 	c.acceptor.mu.Lock()
 	c.acceptor.open.Remove(c.place)
+	c.acceptor.count.Add(-1)
 	c.acceptor.mu.Unlock()
 	err := c.Conn.Close()
 	if refill {

@@ -20,6 +20,8 @@ type Port struct {
 	node   *Node
 	from   atomic.Pointer[[]netip.Prefix]
 	askers askers
+	moved  atomic.Bool
+	open   atomic.Int64 // connections
 }
 
 // The timeouts of the port. A check takes milliseconds; a longer exchange is not a check.
@@ -47,6 +49,7 @@ func (p *Port) SetFrom(from []netip.Prefix) { p.from.Store(&from) }
 // descriptor left.
 func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	a := newAcceptor(ln, &p.from)
+	a.count = &p.open
 	defer a.Close()
 	server := &http.Server{
 		Handler:                      p.handler(a),
@@ -61,6 +64,10 @@ func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
+		if p.moved.Load() {
+			a.Close() // connections end with their next response
+			return
+		}
 		bounded, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {
@@ -74,6 +81,27 @@ func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	<-ended
 	return nil
+}
+
+// Move prepares the port for another process that takes over its socket. When its context
+// ends, Serve closes the socket and returns at once. Open connections end with their next
+// response: a check that is on its way must get an answer. Await waits for them.
+func (p *Port) Move() { p.moved.Store(true) }
+
+// awaitInterval is how often Await looks for open connections.
+const awaitInterval = 20 * time.Millisecond
+
+// Await waits until the port has no open connection, or until ctx ends.
+func (p *Port) Await(ctx context.Context) {
+	tick := time.NewTicker(awaitInterval)
+	defer tick.Stop()
+	for p.open.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // report is the answer: the fields of kube-proxy's healthCheckNodePort, the verdict, and
@@ -91,8 +119,8 @@ type report struct {
 
 func (p *Port) handler(a *acceptor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.Low() {
-			w.Header().Set("Connection", "close") // the descriptor is needed
+		if a.Low() || p.moved.Load() {
+			w.Header().Set("Connection", "close") // the descriptor is needed, or another process answers
 		}
 		switch r.URL.Path {
 		case "/livez":

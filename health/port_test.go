@@ -402,3 +402,54 @@ func exhausted(t *testing.T) {
 	fmt.Println("freed")
 	in.Scan()
 }
+
+// A port that another process takes over closes its socket at once. A check on an open connection still gets its
+// answer, and then the connection ends.
+func TestMove(t *testing.T) {
+	p := NewPort(servingNode())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- p.Serve(ctx, ln) }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	ask := func(last bool) {
+		t.Helper()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != 200 || resp.Close != last {
+			t.Errorf("%s, the last one: %t", resp.Status, resp.Close)
+		}
+	}
+	ask(false)
+	p.Move()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if other, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+		other.Close()
+		t.Error("the port is open")
+	}
+	brief, end := context.WithTimeout(context.Background(), 2*awaitInterval)
+	defer end()
+	if p.Await(brief); brief.Err() == nil {
+		t.Error("it does not wait for the connection")
+	}
+	ask(true)
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("the connection does not end: %v", err)
+	}
+	p.Await(context.Background())
+}

@@ -20,17 +20,28 @@ const (
 var (
 	serving atomic.Bool
 	due     atomic.Int64 // time of the next pause, in nanoseconds since 1970
+	counter atomic.Pointer[func()]
 )
 
 // Serve says that this process serves traffic from now on. Before it, IfDue and Begin do
 // nothing, so that a start takes no longer.
 func Serve() { serving.Store(true) }
 
+// Count makes IfDue call f each time, until end is called. Tests count in this way how much work
+// there is between two calls. Several goroutines may call f at the same time.
+func Count(f func()) (end func()) {
+	counter.Store(&f)
+	return func() { counter.Store(nil) }
+}
+
 // IfDue lets other goroutines run, those with network events too, if the process serves traffic and
 // has worked long enough since the last pause. Otherwise it costs about as much as a look at the
 // clock. The caller holds no lock that a request may need. Several goroutines may call IfDue at the
 // same time. While garbage is collected apart from requests, IfDue waits.
 func IfDue() {
+	if count := counter.Load(); count != nil {
+		(*count)()
+	}
 	if !serving.Load() {
 		return
 	}

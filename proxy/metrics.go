@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/tally"
 	"github.com/weirproxy/weir/proxy/trace"
 )
@@ -264,32 +265,58 @@ func unseen() prometheus.Counter {
 
 // retain drops the series of routes that t does not have. It runs after each change of a cluster
 // with thousands of routes, so it looks only at those that differ from the last table. It returns
-// the names of routes that are gone or have changed.
+// the names of routes that are gone or have changed. Requests may use the metrics meanwhile; the
+// caller makes sure that nobody else calls retain.
 func (m *Metrics) retain(t *Table) (changed map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.retainListeners(t)
 	var before []*Route
 	if m.table != nil {
 		before = m.table.routes
 	}
 	d := config.Differ(before, t.routes, func(r *Route) string { return r.name })
-	m.table = t
-	for _, j := range d.Added {
-		m.use(t.routes[j], 1)
-	}
-	for _, i := range d.Gone {
-		m.use(before[i], -1)
-	}
-	for _, r := range m.fresh {
-		m.removeUnused(r)
-	}
-	m.fresh = nil
-	for _, i := range d.Gone {
+	fresh := m.begin(t)
+	lockEach(m, d.Added, func(j int) { m.use(t.routes[j], 1) })
+	lockEach(m, d.Gone, func(i int) { m.use(before[i], -1) })
+	lockEach(m, fresh, m.removeUnused)
+	lockEach(m, d.Gone, func(i int) {
 		for r := range before[i].eachMetrics {
 			m.removeUnused(r)
 		}
+	})
+	m.removeOthers()
+	changed = make(map[string]bool, len(d.Gone))
+	lockEach(m, d.Gone, func(i int) {
+		m.forgetReasons(before[i].metrics.key.routeLabels)
+		changed[before[i].name] = true
+	})
+	return changed
+}
+
+// lockEach calls f for each of the elements, with m.mu held. There may be thousands of them, so it
+// does not hold the lock all the time, and pauses.
+func lockEach[T any](m *Metrics, all []T, f func(T)) {
+	for _, one := range all {
+		pause.IfDue()
+		m.mu.Lock()
+		f(one)
+		m.mu.Unlock()
 	}
+}
+
+// begin makes t the table in effect for the metrics. It returns the metrics that were made since the
+// last table.
+func (m *Metrics) begin(t *Table) (fresh []*routeMetrics) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.retainListeners(t)
+	m.table = t
+	fresh, m.fresh = m.fresh, nil
+	return fresh
+}
+
+// removeOthers drops the series that the routes of a namespace shared, if it has no routes any more.
+func (m *Metrics) removeOthers() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for namespace, s := range m.others {
 		if m.routesOf[namespace] == 0 {
 			delete(m.others, namespace)
@@ -298,12 +325,6 @@ func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 			m.forgetReasons(s.labels.routeLabels)
 		}
 	}
-	changed = make(map[string]bool, len(d.Gone))
-	for _, i := range d.Gone {
-		m.forgetReasons(before[i].metrics.key.routeLabels)
-		changed[before[i].name] = true
-	}
-	return changed
 }
 
 // removeUnused removes the metrics of a route if no route of the table uses them. m.mu is held.

@@ -30,11 +30,15 @@ If no route matches the request, it prints the nearest routes with the condition
 failed, and ends with status 1. With --client it also tells whether the route is
 closed to that client.
 
+With --objects it also reads Ingresses and objects of the Gateway API from manifests. It
+treats classes that are not in the manifests as weir's.
+
 With --admin it asks a running weir instead, whose routes may also come from the
 objects of a cluster. HOST:PORT and unix:/path work as well.`,
 		Example: `  weir explain -c weir.yaml https://shop.example/cart
   weir explain -c weir.yaml --method POST --header 'X-Canary: always' https://shop.example/cart
   weir explain -c weir.yaml --client 203.0.113.7 --json http://shop.example/admin
+  weir explain -c weir.yaml --objects shop.yaml --header 'Host: shop.example' http://192.0.2.1/cart
   weir explain --admin 127.0.0.1:8087 https://shop.example/
   weir explain -c weir.yaml tcp://0.0.0.0:2222`,
 		Args:                  o.url,
@@ -43,6 +47,7 @@ objects of a cluster. HOST:PORT and unix:/path work as well.`,
 		RunE:                  func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
 	}
 	c.Flags().StringVarP(&o.file, "config", "c", "", "configuration `FILE`; - is standard input")
+	c.Flags().StringArrayVar(&o.objects, "objects", nil, "with -c, a `FILE` of Kubernetes manifests; - is standard input; may be repeated")
 	c.Flags().StringVar(&o.address, "admin", "", "ask the running weir with the admin port `URL`, such as "+defaultAdmin)
 	c.Flags().StringVar(&o.asked.Method, "method", "", "the `METHOD` of the request; the default is GET")
 	c.Flags().StringVar(&o.asked.Client, "client", "", "the `ADDRESS` of the client; without it no condition for clients is fulfilled")
@@ -54,6 +59,7 @@ objects of a cluster. HOST:PORT and unix:/path work as well.`,
 
 type explainOptions struct {
 	file, address string
+	objects       []string // files of manifests
 	asked         node.Asked
 	json          bool
 	admin         adminOptions
@@ -76,6 +82,8 @@ func (o *explainOptions) check() error {
 	switch {
 	case o.file == "" && o.address == "":
 		return errors.New("name the configuration with -c FILE, or a running weir with --admin URL")
+	case len(o.objects) > 0 && o.file == "":
+		return errors.New("--objects needs -c: a running weir has the objects of its cluster")
 	case o.file != "" && o.address != "":
 		return errors.New("-c and --admin exclude each other: a running weir has its own configuration")
 	}
@@ -110,6 +118,11 @@ func (o *explainOptions) explain(c *cobra.Command) (*node.Explained, error) {
 		cfg, err := node.Load(o.file)
 		if err != nil {
 			return nil, err
+		}
+		if len(o.objects) > 0 {
+			if cfg, err = withObjects(c, cfg, o.objects); err != nil {
+				return nil, err
+			}
 		}
 		return node.Explain(cfg, o.asked)
 	}

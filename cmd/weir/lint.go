@@ -305,6 +305,9 @@ func wrongs(m *kube.Manifests) map[string][]string {
 	gatewayWrongs(m, func(k gateway.Key, message string) {
 		add(corev1.ObjectReference{Kind: k.Kind, Namespace: k.Namespace, Name: k.ObjectName.Name}, message)
 	})
+	kube.EachUnknownAnnotation(m, func(kind string, o metav1.Object, message string) {
+		add(corev1.ObjectReference{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}, message)
+	})
 	for _, messages := range all {
 		slices.Sort(messages)
 	}

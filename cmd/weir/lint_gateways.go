@@ -104,6 +104,8 @@ func isFault(c *metav1.Condition) bool {
 	case string(gatewayv1.RouteReasonBackendNotFound), string(gatewayv1.ListenerReasonInvalidCertificateRef), string(gatewayv1.ListenerReasonInvalidCACertificateRef),
 		string(gatewayv1.ListenerReasonNoValidCACertificate): // the object may be in the cluster
 		return false
+	case gateway.ReasonPolicyNotFound: // weir's configuration has the policies
+		return false
 	case string(gatewayv1.GatewayReasonListenersNotValid), string(gatewayv1.GatewayReasonListenersNotResolved): // conditions of the listeners have the details
 		return false
 	}

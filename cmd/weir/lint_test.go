@@ -189,6 +189,32 @@ func TestLintGateways(t *testing.T) {
 		"{GROUP, kind: TLSRoute, metadata: {name: mail}, spec: {parentRefs: [{name: edge}], hostnames: [a.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}\n")
 }
 
+// Lint reports annotations of weir's own that have no effect, or an invalid value. The names of policies are
+// those of a configuration that it does not read.
+func TestLintOwnAnnotations(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/proxy-protocol: lb, weirproxy.github.io/ssh: 'git:22'}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {weirproxy.github.io/tls-policy: modern}}}]}}", ""},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/proxy_protocol: lb}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}",
+			"weir does not know the annotation weirproxy.github.io/proxy_protocol; it knows weirproxy.github.io/proxy-protocol, weirproxy.github.io/ssh."},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/ssh: git}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}",
+			`is "git"; write the name of a Service`},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {weirproxy.github.io/tls: modern}}}]}}",
+			"tls.options has weirproxy.github.io/tls, which weir does not know"},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: r, annotations: {weirproxy.github.io/send-proxy-protocol: v2}}, spec: {parentRefs: [{name: g}]}}", "has an effect only on a Service; move it there"},
+		{"{apiVersion: v1, kind: Service, metadata: {name: s, annotations: {weirproxy.github.io/send-proxy-protocol: v2}}, spec: {ports: [{port: 80}]}}", ""},
+		{"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: i, annotations: {weirproxy.github.io/x: v2}}, spec: {ingressClassName: weir, defaultBackend: {service: {name: a, port: {number: 80}}}}}", "weir does not know the annotation weirproxy.github.io/x; remove it."},
+	} {
+		file := filepath.Join(t.TempDir(), "all.yaml")
+		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, _ := weir("lint", file)
+		if strings.Contains(out, "  wrong  ") != (test.want != "") || !strings.Contains(out, test.want) {
+			t.Errorf("of %s\nlint says %q, want %q", test.text, out, test.want)
+		}
+	}
+}
+
 func TestOwnKubeconfig(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

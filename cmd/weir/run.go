@@ -19,6 +19,8 @@ is optional: without it weir serves the cluster's Ingresses on ports 80 and 443.
 
   SIGHUP   loads the file and opens the access log again. weir also loads the file
            when it changes. A file with errors changes nothing.
+  SIGUSR2  starts the binary again. The new process takes over the sockets when it
+           is ready, and this one ends when its connections have ended.
   SIGTERM  or Ctrl-C drains: the health port answers 503 at once, and weir accepts
            connections for drain.lame_duck. Then all ports close, so that another
            weir can open them, and active requests and tunnels may continue for

@@ -235,8 +235,15 @@ func (s *topScreen) problems() []string {
 		if o.Objects != nil && o.Objects.Trouble != "" {
 			add("weir cannot watch the cluster: %s", o.Objects.Trouble)
 		}
-		if o.Objects != nil && o.Objects.Faults.All > 0 {
-			add("%d faulty objects of the cluster; weir lint --cluster names them", o.Objects.Faults.All)
+		if o.Objects == nil {
+			continue
+		}
+		shown := o.Objects.Faults.Rows[:min(len(o.Objects.Faults.Rows), mostProblems)]
+		for _, f := range shown {
+			add("%s %s: %s: %s", f.Kind, f.Object, f.Reason, f.Message)
+		}
+		if more := o.Objects.Faults.All - len(shown); more > 0 {
+			add("%d more faults of objects of the cluster; the status page lists them", more)
 		}
 	}
 	if len(lines) > 0 {

@@ -66,7 +66,7 @@ func TestTopScreen(t *testing.T) {
 		{Names: []string{"b.test"}, NotAfter: now.Add(-time.Hour), Soon: true},
 		{Names: []string{"c.test"}, NotAfter: now.Add(75 * time.Hour), Soon: true},
 	}}
-	b.Objects = &status.Objects{Faults: status.List[status.Fault]{All: 4}, Trouble: "forbidden"}
+	b.Objects = &status.Objects{Faults: status.List[status.Fault]{All: 4, Rows: []status.Fault{{Kind: "Ingress", Object: "shop/web", Reason: "BackendNotFound", Message: "there is no Service shop/cart"}}}, Trouble: "forbidden"}
 	s := &topScreen{sort: "requests", answers: []topAnswer{
 		{address: "a", overview: of("edge1", 12)}, {address: "b", overview: b}, {address: "http://x:secret@c", err: errors.New("refused")}, {address: "d"}}}
 	text := strings.Join(s.lines(), "\n")
@@ -78,7 +78,7 @@ func TestTopScreen(t *testing.T) {
 		"edge2: no certificate for a.test yet: no such host; next attempt in 1m30s",
 		"edge2: the certificate of d.test has expired, and cannot be renewed: refused; next attempt in 0s", "edge2: the certificate of e.test cannot be renewed: refused; next attempt in 1h0m0s",
 		"edge2: the certificate of b.test has expired", "edge2: the certificate of c.test expires in 3 days",
-		"weir cannot watch the cluster: forbidden", "4 faulty objects",
+		"weir cannot watch the cluster: forbidden", "edge2: Ingress shop/web: BackendNotFound: there is no Service shop/cart", "edge2: 3 more faults",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

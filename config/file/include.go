@@ -1,7 +1,6 @@
 package file
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -160,7 +159,7 @@ func (i *includer) add(file includedPath) {
 		return
 	}
 	i.left -= len(data)
-	i.doc.Included.Files = append(i.doc.Included.Files, config.IncludedFile{Path: file.path, Source: sha256.Sum256(data)})
+	i.doc.Included.Files = append(i.doc.Included.Files, config.IncludedFile{Path: file.path, Source: hashOf(data)})
 	r := newReader(file.path, i.env)
 	r.main = i.reader
 	root := r.document(data)

@@ -4,6 +4,7 @@
 package file
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +63,12 @@ func readAll(path string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	var text bytes.Buffer
+	if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
+		text.Grow(int(min(info.Size(), maxFile)) + bytes.MinRead)
+	}
+	_, err := text.ReadFrom(paced{io.LimitReader(in, maxFile+1)})
+	data := text.Bytes()
 	if err == nil && len(data) > maxFile {
 		return nil, errors.New("it is larger than 16 MiB")
 	}

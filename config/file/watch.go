@@ -191,11 +191,10 @@ func (c Contents) update(files []string) (news bool) {
 		if info, err := os.Stat(f); err != nil || !info.Mode().IsRegular() {
 			continue // the file is being replaced, or is a pipe that might never end
 		}
-		data, err := os.ReadFile(f)
+		sum, err := hashOfFile(f)
 		if err != nil {
 			continue // an event will follow
 		}
-		sum := sha256.Sum256(data)
 		if last, known := c[f]; !known || last != sum {
 			c[f] = sum
 			news = true

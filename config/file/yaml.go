@@ -2,7 +2,6 @@ package file
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"io"
 
@@ -71,7 +70,7 @@ func Read(name string, data []byte, env func(string) (string, bool)) (config.Doc
 	if root == nil {
 		return config.Document{}, r.errs.Sorted()
 	}
-	doc := config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}
+	doc := config.Document{Name: name, Root: root, Errors: r.errs, Source: hashOf(data)}
 	i := includer{reader: r, doc: &doc, left: maxFile - len(data)}
 	i.include()
 	doc.Errors = r.errs
@@ -206,11 +205,3 @@ func shapeOf(tag string) (shape config.Shape, other string) {
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-// paced reads a text for a parser, which asks for small parts of it, and pauses between them.
-type paced struct{ *bytes.Reader }
-
-func (p paced) Read(b []byte) (int, error) {
-	pause.IfDue()
-	return p.Reader.Read(b)
-}

@@ -25,6 +25,7 @@ const (
 	AnnotationPreferLocal  = ownPrefix + "prefer-local"
 	AnnotationRequireLocal = ownPrefix + "require-local"
 	AnnotationRampUp       = ownPrefix + "ramp-up"
+	AnnotationSendProxy    = ownPrefix + "send-proxy-protocol"
 )
 
 // defaultRampUp is the default duration of slow start: most applications have
@@ -150,7 +151,7 @@ func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend
 	}
 	b := Backend{Backend: config.NewBackend(name), Source: source, Port: port}
 	b.Namespace, b.Group = source.Namespace, name
-	b.PreferLocal, b.RampUp = v.prefersLocal(s), v.rampUp(s)
+	b.PreferLocal, b.RampUp, b.SendProxy = v.prefersLocal(s), v.rampUp(s), v.sendProxy(s)
 	if s != nil {
 		b.UID = s.UID
 	}
@@ -262,6 +263,22 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 		return defaultRampUp
 	}
 	return d
+}
+
+// sendProxy is the version of the PROXY header that a Service wants; 0: none.
+func (v *conversion) sendProxy(s *corev1.Service) int {
+	if s == nil {
+		return 0
+	}
+	switch value, given := s.Annotations[AnnotationSendProxy]; {
+	case value == "v1":
+		return 1
+	case value == "v2":
+		return 2
+	case given:
+		v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonAnnotation, `The annotation %s is %q; write "v1" or "v2".`, AnnotationSendProxy, value)
+	}
+	return 0
 }
 
 // truth is the value of an annotation of weir.

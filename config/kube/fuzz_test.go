@@ -475,7 +475,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotation.Nginx+"canary", annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"use-regex", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, AnnotationSendProxy, annotation.Nginx+"canary", annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"use-regex", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {

@@ -111,6 +111,12 @@ type gatewayEnv struct{ *conversion }
 
 func (e gatewayEnv) Secret(name config.ObjectName) *corev1.Secret { return e.secret(name) }
 func (e gatewayEnv) CheckPair(s *corev1.Secret) error             { return e.look(s).err }
+func (e gatewayEnv) HasHeaderPolicy(name string) bool {
+	return slices.ContainsFunc(e.file.HeaderPolicies, func(p config.HeaderPolicy) bool { return p.Name == name })
+}
+func (e gatewayEnv) HasTLSPolicy(name string) bool {
+	return slices.ContainsFunc(e.file.TLSPolicies, func(p config.TLSPolicy) bool { return p.Name == name })
+}
 
 // gatewayConversion is the state of the conversion of one Gateway.
 type gatewayConversion struct {
@@ -173,7 +179,7 @@ const noCertificates = "gateway/none"
 // policies and certificates of the Gateway's listeners.
 func (c *gatewayConversion) listen() {
 	for _, l := range c.Listeners {
-		if !l.Serves() || len(c.Assigned.Addresses) == 0 {
+		if !l.Serves() || len(c.Assigned.Addresses) == 0 || c.Rejected() {
 			continue
 		}
 		if c.ports[l.Port] == nil {
@@ -196,6 +202,7 @@ func (c *gatewayConversion) separate() {
 		c.closeUnknown(port)
 	}
 	c.closePorts()
+	c.ssh()
 }
 
 // open makes weir's listeners for the port of a listener.
@@ -206,12 +213,13 @@ func (c *gatewayConversion) open(l *gateway.Listener) {
 			name += "/" + address.String()
 		}
 		made := config.NewListener(name)
+		made.HeaderPolicy = c.Own.HeaderPolicy
 		made.Network, made.Address = "tcp", netip.AddrPortFrom(address, uint16(l.Port)).String()
 		switch {
 		case l.TLSPort():
 			made.Protocol, made.UnknownPolicy = config.ProtocolTLS, noCertificates
 			made.HTTP2.Offer = true
-			c.addPolicy(config.TLSPolicy{Name: noCertificates})
+			c.addPolicy(config.TLSPolicy{Name: noCertificates}, config.DefaultTLSPolicy)
 		case l.Protocol == gatewayv1.TCPProtocolType:
 			made.Protocol, made.HTTP2 = config.ProtocolTCP, config.ListenerHTTP2{}
 		default:
@@ -250,7 +258,7 @@ func (c *gatewayConversion) secure(l *gateway.Listener) {
 		p.ClientAuth, p.ClientAuthPool = config.ClientAuthRequire, l.Clients.CAs
 		p.ClientAuthCA = "tls.frontend of the Gateway " + gateway.NameOf(c.Object).String()
 	}
-	c.addPolicy(p)
+	c.addPolicy(p, cmp.Or(l.TLSPolicy, config.DefaultTLSPolicy))
 	for _, s := range l.Secrets {
 		c.part.certificates = append(c.part.certificates, config.Certificate{Pair: &config.Pair{
 			Name: gateway.NameOf(s).String(), Owner: p.Name, Hosts: c.look(s).names,
@@ -259,10 +267,10 @@ func (c *gatewayConversion) secure(l *gateway.Listener) {
 	}
 }
 
-// addPolicy adds a TLS policy with the settings of the file's default policy.
-func (c *gatewayConversion) addPolicy(p config.TLSPolicy) {
+// addPolicy adds a TLS policy with the settings of a policy of the file.
+func (c *gatewayConversion) addPolicy(p config.TLSPolicy, from string) {
 	for _, base := range c.file.TLSPolicies {
-		if base.Name == config.DefaultTLSPolicy {
+		if base.Name == from {
 			made := base
 			made.Position = config.Position{}
 			made.Name, made.Owned, made.Ask = p.Name, true, p.Ask

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"crypto/tls"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 const gatewayConfig = `
 listeners:
   web: {address: "127.0.0.1:80", protocol: http}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
+tls_policies: {modern: {min_version: "1.3"}, partners: {client_auth: {mode: require, ca: ../testdata/ca.pem}}}
 kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `
 
@@ -161,10 +164,14 @@ func showGateways(r *Routing) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	g := r.Gateways
 	for _, l := range g.Listeners {
-		line("listener %s: %s %s%s", l.Name, l.Protocol, l.Address, ifSet(" unknown hosts: ", l.UnknownPolicy))
+		line("listener %s: %s %s%s%s", l.Name, l.Protocol, l.Address, ifSet(" unknown hosts: ", l.UnknownPolicy), ifSet(" PROXY headers: ", l.HeaderPolicy))
 	}
 	for _, p := range g.Policies {
-		line("policy %s%s%s", p.Name, ifSet(" clients: ", string(p.ClientAuth)), ifSet(" by ", p.ClientAuthCA))
+		from := ""
+		if p.MinVersion == tls.VersionTLS13 {
+			from = "TLS 1.3"
+		}
+		line("policy %s%s%s%s", p.Name, ifSet(" from ", from), ifSet(" clients: ", string(p.ClientAuth)), ifSet(" by ", p.ClientAuthCA))
 	}
 	for _, c := range g.Certificates {
 		line("certificate %s of %s: %s", c.Pair.Name, c.Pair.Owner, strings.Join(c.Pair.Hosts, " "))
@@ -182,6 +189,9 @@ func showGateways(r *Routing) string {
 		}
 		if backend.Closed {
 			what += " closed"
+		}
+		if backend.SendProxy > 0 {
+			what += fmt.Sprintf(" PROXY v%d", backend.SendProxy)
 		}
 		if backend.UsesTLS() {
 			what += " TLS " + setFields(reflect.ValueOf(backend.TLS))
@@ -230,7 +240,7 @@ func showGatewayRoute(r *config.Route) string {
 	}
 	var more []string
 	v := reflect.ValueOf(one)
-	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky", "Auth"} {
+	for _, name := range []string{"Redirect", "Rewrite", "Request", "Response", "CORS", "Mirror", "Timeouts", "Retries", "Sticky", "Auth", "FirstBytes"} {
 		if f := v.FieldByName(name); !f.IsZero() {
 			more = append(more, name+" "+setFields(f))
 		}

@@ -213,6 +213,9 @@ func show(r *Routing, m *Manifests) string {
 	for _, p := range r.HeaderPolicies {
 		line("policy %s: %v %s", p.Name, p.Rules, p.HeaderTimeout)
 	}
+	for _, p := range r.Policies {
+		line("TLS policy %s: %s by %s, depth %d, lists: %t, TLS %x to %x", p.Name, p.ClientAuth, p.ClientAuthCA, p.ClientAuthDepth, len(p.ClientAuthLists) > 0, p.MinVersion, p.MaxVersion)
+	}
 	for _, l := range r.Listeners {
 		line("listener %s: %s %s %s", l.Name, l.Protocol, l.Address, l.HeaderPolicy)
 	}
@@ -303,6 +306,9 @@ func showRoute(r *config.Route) string {
 		to += fmt.Sprintf(" without %v", e.Remove)
 	}
 	to += showGuards(r)
+	if r.ClientCert != nil {
+		to += fmt.Sprintf(" certificates %+v", *r.ClientCert)
+	}
 	if r.Clients != nil {
 		to += fmt.Sprintf(" clients %v not %v", r.Clients.Allow, r.Clients.Deny)
 	}
@@ -415,6 +421,13 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			t.Errorf("a ready endpoint is required of %s, which is no backend", name)
 		}
 	}
+	known := map[string]bool{}
+	for _, p := range merged.TLSPolicies {
+		if known[p.Name] {
+			t.Errorf("two TLS policies are called %s", p.Name)
+		}
+		known[p.Name] = true
+	}
 	policies := map[hostOn]string{}
 	claimed := map[matchOn]string{}
 	for _, route := range merged.Routes {
@@ -433,6 +446,9 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			}
 			for _, h := range hostsOf(route) {
 				if on := (hostOn{l, h}); protocols[l] == config.ProtocolTLS && route.FirstBytes == "" {
+					if !known[route.TLSPolicy] {
+						t.Errorf("route %s has the TLS policy %s, which does not exist", route.Name, route.TLSPolicy)
+					}
 					does := fmt.Sprint(route.TLSPolicy, " ", route.TLS, ", a tunnel: ", tcp)
 					if policies[on] != "" && policies[on] != does {
 						t.Errorf("host %q has %s and %s on %s", h, policies[on], does, l)

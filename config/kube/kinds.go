@@ -259,7 +259,7 @@ func (s *Source) alike(old, now any) bool {
 			annotation.UsesPatterns(a) == annotation.UsesPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) && reflect.DeepEqual(annotation.SettingsOf(a), annotation.SettingsOf(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
-		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) &&
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp, AnnotationSendProxy) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) &&
 			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.ConfigMap:
 		b, ok := now.(*corev1.ConfigMap)

@@ -30,8 +30,9 @@ const besideGateways = `kubernetes:
   gateways: {controller: weirproxy.github.io/@stage, services: true, addresses: {pool: [10.10.2.0/24]}}
 `
 
-// applyGatewayAPI creates the kinds of the Gateway API, which go away with the test, and a class of weir's.
-func (s *stage) applyGatewayAPI() {
+// applyGatewayAPI creates the kinds of the Gateway API, which go away with the test or by remove, and a class of
+// weir's.
+func (s *stage) applyGatewayAPI() (remove func()) {
 	s.Helper()
 	files, err := filepath.Glob(filepath.Join(kit, "gateway-crds", "*_*.yaml"))
 	if err != nil || len(files) < 10 {
@@ -43,10 +44,12 @@ func (s *stage) applyGatewayAPI() {
 			args = append(args, "--filename="+f)
 		}
 	}
-	s.Cleanup(func() { s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found"}, args...)...) })
+	remove = func() { s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found"}, args...)...) }
+	s.Cleanup(remove)
 	s.kubectl(append([]string{"apply", "--server-side"}, args...)...)
 	s.kubectl(append([]string{"wait", "--for=condition=Established", "--timeout=30s"}, args...)...)
 	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage'}, spec: {controllerName: weirproxy.github.io/@stage}}`)
+	return remove
 }
 
 // conformanceReport is the part of a report that says what passed.

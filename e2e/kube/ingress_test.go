@@ -3,7 +3,11 @@
 package kube
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -132,9 +136,57 @@ func TestBadObjects(t *testing.T) {
 		_, text, _ := w.page(8087, "/metrics")
 		t.Errorf("of six faulty Ingresses, and of changes, there is\n%s", text)
 	}
+	// So does the status page, with the reasons. A fault goes when its object is mended.
+	w.wantFaults("", "missing BackendNotFound", "port BackendNotFound", "regexp InvalidPath", "resource ResourceBackend", "secret InvalidCertificate", "taken AlreadyTaken")
+	w.wantFaults("&faults=NOWHERE", "missing BackendNotFound")
+	top := exec.Command(weirFile, "top", "--once", "http://"+w.at(8087))
+	top.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+adminToken)
+	if out, err := top.CombinedOutput(); err != nil || !strings.Contains(string(out), "Ingress "+s.name+"/missing: BackendNotFound: ") || !strings.Contains(string(out), "1 more faults of objects") {
+		t.Errorf("weir top: %v\n%s", err, out)
+	}
+	s.delete("ingress", "taken", "resource")
+	s.apply(ingress("missing", "missing.example", "/", "a", ""))
+	w.wantApp("http://missing.example/", "a")
+	w.wantFaults("", "port BackendNotFound", "regexp InvalidPath", "secret InvalidCertificate")
 	if w.metric("weir_http_requests_total", "route", s.name+"/good/good.example/", "namespace", s.name, "ingress", "good", "host", "good.example") == 0 {
 		t.Error("no requests are counted for " + s.name + "/good/good.example/")
 	}
+}
+
+// wantFaults waits until the status page shows exactly these faults of Ingresses, as "NAME REASON". query adds
+// to the parameters of the request.
+func (w *weir) wantFaults(query string, want ...string) {
+	w.Helper()
+	eventually(w, fmt.Sprintf("the status page shows the faults %q", want), func() error {
+		var o struct {
+			Objects *struct {
+				Synced bool
+				Faults struct {
+					All, Matching int
+					Rows          []struct{ Kind, Object, Reason, Message string }
+				}
+			}
+		}
+		status, text, err := w.page(8087, "/status/overview?rows=100"+query)
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &o)
+		}
+		if err != nil || status != 200 || o.Objects == nil || !o.Objects.Synced {
+			return fmt.Errorf("%d, %v: %s", status, err, text)
+		}
+		var got []string
+		for _, f := range o.Objects.Faults.Rows {
+			name, below := strings.CutPrefix(f.Object, w.name()+"/")
+			if !below || f.Kind != "Ingress" || f.Message == "" {
+				return fmt.Errorf("it shows %+v", f)
+			}
+			got = append(got, name+" "+f.Reason)
+		}
+		if !slices.Equal(got, want) || o.Objects.Faults.Matching != len(want) {
+			return fmt.Errorf("it shows %q, %d of %d", got, o.Objects.Faults.Matching, o.Objects.Faults.All)
+		}
+		return nil
+	})
 }
 
 // TestSolver creates the objects by which cert-manager answers an HTTP-01 challenge.

@@ -154,6 +154,7 @@ func (c *written) read(t *testing.T) *nginxCase {
 	for _, o := range c.Objects {
 		n.objects = append(n.objects, strings.ReplaceAll(o, "@host", host))
 	}
+	i.Namespace = class // the Secrets that annotations name are there
 	for _, a := range annotation.Rate(i) {
 		if a.Rating != annotation.Exact && a.Rating != annotation.Near {
 			n.unsupported = append(n.unsupported, strings.TrimPrefix(a.Name, annotation.Nginx))
@@ -169,7 +170,7 @@ func (c *written) read(t *testing.T) *nginxCase {
 	return n
 }
 
-// readRequest reads a request: [https] [host NAME] [from ADDRESS] [N times] METHOD TARGET [body N] [| HEADER: VALUE]...
+// readRequest reads a request: [https] [cert NAME] [host NAME] [from ADDRESS] [N times] METHOD TARGET [body N] [| HEADER: VALUE]...
 func readRequest(text, host string) (*request, error) {
 	parts := strings.Split(text, " | ")
 	r := &request{text: text, host: strings.Replace(host, "*", "any", 1), body: -1, times: 1}
@@ -181,6 +182,8 @@ func readRequest(text, host string) (*request, error) {
 		switch {
 		case words[0] == "https":
 			r.https, words = true, words[1:]
+		case words[0] == "cert" && len(words) > 1:
+			r.cert, words = words[1], words[2:]
 		case words[0] == "host" && len(words) > 1:
 			r.host, words = words[1], words[2:]
 		case words[0] == "from" && len(words) > 1:

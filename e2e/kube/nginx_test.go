@@ -115,6 +115,7 @@ func (s *stage) nginx(suites []*suite, data map[string]string) *nginx {
 		`{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: "@stage"}, spec: {controller: k8s.io/ingress-nginx}}`}
 	s.Cleanup(func() { s.cluster.kubectl("", "delete", "ingressclass", s.name, "--wait=false") })
 	objects = append(objects, s.echoes()...)
+	objects = append(objects, clientCerts().objects...)
 	for _, suite := range suites {
 		for _, c := range suite.cases {
 			objects = append(objects, c.objects...)
@@ -236,6 +237,7 @@ func (name echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type request struct {
 	text, host, method, target string
 	https                      bool
+	cert                       string // the client's certificate, see clientCerts; empty: none
 	from                       string // the client's address
 	times                      int
 	body                       int // bytes; -1: none
@@ -282,7 +284,11 @@ func (r *request) once(address string) (a response) {
 	deadline, _ := ctx.Deadline()
 	c.SetDeadline(deadline)
 	if r.https {
-		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: r.host, NextProtos: []string{"http/1.1"}})
+		settings := &tls.Config{InsecureSkipVerify: true, ServerName: r.host, NextProtos: []string{"http/1.1"}}
+		if r.cert != "" {
+			settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return clientCerts().named(r.cert) }
+		}
+		c = tls.Client(c, settings)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.method, r.target, r.host)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -19,7 +20,8 @@ type Memory struct {
 	// goroutine that calls Read.
 	Limited func()
 
-	given   bool                   // GOMEMLIMIT is set by the user: weir does not change it
+	given   int64 // GOMEMLIMIT, if the user has set it; 0: not set
+	beside  atomic.Pointer[func() int64]
 	cgroup  func() (uint64, error) // the cgroup's limit
 	err     error                  // the last error of cgroup
 	asked   time.Time
@@ -37,12 +39,18 @@ type Memory struct {
 // place changes the limit.
 const cgroupInterval = 10 * time.Second
 
-// LimitMemory sets the limit of the runtime, unless the environment has GOMEMLIMIT.
-func LimitMemory(lookup func(string) (string, bool)) *Memory {
+// LimitMemory sets the limit of the runtime, unless the environment has GOMEMLIMIT. beside is
+// for SetBeside; it may be nil.
+func LimitMemory(lookup func(string) (string, bool), beside func() int64) *Memory {
 	m := newMemory(memlimit.FromCgroup)
-	_, m.given = lookup("GOMEMLIMIT")
-	if now := debug.SetMemoryLimit(-1); m.given && now != math.MaxInt64 {
-		m.goLimit = now
+	if _, given := lookup("GOMEMLIMIT"); given {
+		m.given = debug.SetMemoryLimit(-1)
+	}
+	if m.given != math.MaxInt64 {
+		m.goLimit = m.given
+	}
+	if beside != nil {
+		m.beside.Store(&beside)
 	}
 	m.ask(time.Now())
 	m.adjust(0)
@@ -55,7 +63,7 @@ func (m *Memory) CgroupLimit() int64 { return m.limit }
 // Source returns where the limit of the runtime comes from: GOMEMLIMIT, cgroup, or none.
 func (m *Memory) Source() string {
 	switch {
-	case m.given:
+	case m.given != 0:
 		return "GOMEMLIMIT"
 	case m.goLimit > 0:
 		return "cgroup"
@@ -98,18 +106,47 @@ func (m *Memory) ask(now time.Time) {
 // quarter would only cost CPU time.
 func share(limit, rest int64) int64 { return max(limit/20*17-rest, limit/4) }
 
-// adjust sets the limit of the runtime from the cgroup's limit and the rest.
-func (m *Memory) adjust(rest int64) {
-	if m.given {
+// half returns the runtime's limit while another weir takes over or ends. Both processes then
+// use one budget: each may use what it has, and half of what is free, so that together they
+// stay within the budget although they measure at different times. rest is what the budget
+// has to carry besides the runtime of this process.
+func half(budget, rest, mapped int64) int64 {
+	return max(mapped+max(0, budget-rest-mapped)/2, budget/4)
+}
+
+// SetBeside tells that another weir on this machine uses the same memory, because one takes
+// over from the other. used returns how much that process uses, in bytes. nil: it has ended.
+// Any goroutine may call SetBeside; the next Read changes the limit of the runtime.
+func (m *Memory) SetBeside(used func() int64) {
+	if used == nil {
+		m.beside.Store(nil)
 		return
 	}
+	m.beside.Store(&used)
+}
+
+// adjust sets the limit of the runtime from the cgroup's limit and the rest.
+func (m *Memory) adjust(rest int64) {
 	want := int64(0)
-	if m.limit > 0 {
+	switch beside := m.beside.Load(); {
+	case m.given == math.MaxInt64: // GOMEMLIMIT=off
+		return
+	case m.given > 0 && beside != nil:
+		want = half(m.given, (*beside)(), m.heap().mapped)
+	case m.given > 0:
+		want = m.given
+	case m.limit > 0 && beside != nil:
+		want = half(m.limit/20*17, rest, m.heap().mapped)
+	case m.limit > 0:
 		want = share(m.limit, rest)
 	}
 	// Each change makes the runtime recompute, so small ones wait. A limit that is too high
 	// is dangerous, and waits for less.
-	if more := want - m.goLimit; more <= m.limit/32 && -more <= m.limit/128 {
+	slack := m.limit
+	if m.given > 0 {
+		slack = 0
+	}
+	if more := want - m.goLimit; more <= slack/32 && -more <= slack/128 {
 		return
 	}
 	m.goLimit = want
@@ -164,6 +201,7 @@ func (m *Memory) Read() Reading {
 func (m *Memory) nearest(h heap) Reading {
 	byGo := Reading{Used: h.used, Full: m.goLimit / 10 * 9, Reserve: m.goLimit / 10, Each: perConnection}
 	if m.limit == 0 {
+		m.adjust(0)
 		return byGo
 	}
 	rest := m.rest(h)

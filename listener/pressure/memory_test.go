@@ -109,14 +109,14 @@ func TestAdjust(t *testing.T) {
 	f(180*mib, share(1024*mib, 200*mib)) // too small a change upwards
 	f(210*mib, share(1024*mib, 210*mib))
 	f(2000*mib, 256*mib)
-	m.given = true
+	m.given = 256 * mib
 	f(0, 256*mib)
 }
 
 func TestGivenLimitStays(t *testing.T) {
 	keepLimit(t)
 	debug.SetMemoryLimit(512 * mib)
-	m := LimitMemory(func(name string) (string, bool) { return "512MiB", name == "GOMEMLIMIT" })
+	m := LimitMemory(func(name string) (string, bool) { return "512MiB", name == "GOMEMLIMIT" }, nil)
 	if got := debug.SetMemoryLimit(-1); got != 512*mib || m.Source() != "GOMEMLIMIT" || m.goLimit != 512*mib {
 		t.Errorf("the limit is %d by %s", got, m.Source())
 	}
@@ -125,12 +125,52 @@ func TestGivenLimitStays(t *testing.T) {
 	}
 }
 
+// While another weir takes over, each of the two may use what it has and half of what is free.
+// Afterwards the limit is as before.
+func TestTwoShareOneBudget(t *testing.T) {
+	keepLimit(t)
+	f := func(budget, rest, mapped, want int64) {
+		t.Helper()
+		if got := half(budget, rest, mapped); got != want {
+			t.Errorf("half(%d, %d, %d) is %d, want %d", budget, rest, mapped, got, want)
+		}
+	}
+	f(1000, 0, 0, 500)
+	f(1000, 200, 400, 600)
+	f(1000, 400, 200, 400) // the other one: together 1000
+	f(1000, 900, 50, 250)
+	f(1000, 900, 300, 300)
+
+	debug.SetMemoryLimit(4096 * mib)
+	m := LimitMemory(func(name string) (string, bool) { return "4GiB", name == "GOMEMLIMIT" }, func() int64 { return 1024 * mib })
+	check := func(what string, least, most int64) {
+		t.Helper()
+		m.Read()
+		if got := debug.SetMemoryLimit(-1); got < least || got > most || got != m.goLimit {
+			t.Errorf("%s: the limit is %d (%d), want %d to %d", what, got, m.goLimit, least, most)
+		}
+	}
+	check("a weir that starts", 1536*mib, 1900*mib)
+	m.SetBeside(nil)
+	check("the other one has ended", 4096*mib, 4096*mib)
+	m.SetBeside(func() int64 { return 3072 * mib })
+	check("another one starts", 1024*mib, 1024*mib)
+
+	m = newMemory(func() (uint64, error) { return 4096 * mib, nil })
+	m.ask(time.Now())
+	m.SetBeside(func() int64 { return 0 })
+	m.adjust(1024 * mib)
+	if got := debug.SetMemoryLimit(-1); got < 1200*mib || got > 1600*mib {
+		t.Errorf("in a cgroup the limit is %d", got)
+	}
+}
+
 // weir knows the memory in use only after a garbage collection. While memory is short, Read
 // starts a collection, but not more often than collectInterval allows.
 func TestReadCollects(t *testing.T) {
 	keepLimit(t)
 	m := newMemory(func() (uint64, error) { return 0, memlimit.ErrNoLimit })
-	m.given = true
+	m.given = math.MaxInt64 // Read changes no limit
 	held := make([]byte, 64*mib)
 	runtime.GC()
 	m.goLimit = m.heap().used / 9 * 10 // Read uses at most nine tenths

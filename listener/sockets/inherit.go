@@ -25,7 +25,7 @@ type Inherited struct {
 	// Kept means that a service manager keeps the socket.
 	Kept bool
 	// FD is the descriptor. Inherit owns it, and closes it.
-	FD int
+	FD int `json:"-"`
 }
 
 // Inherit adds sockets of another process. Owners of the next plans get them. Call it
@@ -180,7 +180,7 @@ func (s *Set) Pass() (all []Inherited, err error) {
 	for owner, socket := range s.inEffect {
 		fd, err := socket.dup()
 		if err != nil {
-			closePassed(all)
+			CloseAll(all)
 			return nil, fmt.Errorf("cannot pass the socket of %s: %w", owner, err)
 		}
 		all = append(all, Inherited{Name: owner, Network: socket.at.network, Address: socket.at.text, Kept: socket.kept, FD: fd})
@@ -189,7 +189,8 @@ func (s *Set) Pass() (all []Inherited, err error) {
 	return all, nil
 }
 
-func closePassed(all []Inherited) {
+// CloseAll closes the descriptors of Pass.
+func CloseAll(all []Inherited) {
 	for _, i := range all {
 		unix.Close(i.FD)
 	}

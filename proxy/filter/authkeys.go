@@ -252,3 +252,15 @@ func (s *Shared) Close() {
 	s.mu.Unlock()
 	s.running.Wait()
 }
+
+// HasKeys returns whether the keys of an entry of auth have come, for each entry in effect whose keys have
+// a URL.
+func (s *Shared) HasKeys() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]bool)
+	for k := range s.sources {
+		all[k.entry] = k.keys.Load() != nil
+	}
+	return all
+}

@@ -111,7 +111,10 @@ func (p *SharedPlan) planSlots(cfg *config.Config) {
 	p.objectRates = s.objectRates
 }
 
-func hasSlots(r *config.Route) bool { return r.InFlight != nil || r.Limits != nil }
+func hasSlots(r *config.Route) bool {
+	pause.IfDue()
+	return r.InFlight != nil || r.Limits != nil
+}
 
 // keepSlots adds the slots of a name: those in effect, or new ones. A route with several TLS
 // settings is several Routes.

@@ -283,3 +283,16 @@ func newPlaceholder() (*placeholder, error) {
 	}()
 	return p, nil
 }
+
+// Served returns whether weir has a certificate, for each name that an entry lists.
+func (m *Manager) Served() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[string]bool)
+	for _, a := range m.authorities {
+		for name, k := range *a.listed.Load() {
+			all[name] = all[name] || k.current.Load() != nil
+		}
+	}
+	return all
+}

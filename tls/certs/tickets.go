@@ -25,6 +25,7 @@ const ticketInterval = time.Minute
 type Tickets struct {
 	mu     sync.Mutex
 	scopes map[string]*scope
+	given  map[string][]ticketKey // by scope: of a process before this one; see Adopt
 	sharing
 }
 
@@ -53,6 +54,9 @@ func (t *Tickets) Attach(name string, c *tls.Config) {
 	s := t.scopes[name]
 	if s == nil {
 		s = &scope{unused: true}
+		if keys := t.given[name]; len(keys) > 0 {
+			s.keys, s.unused = slices.Clone(keys), false
+		}
 		s.tend(time.Now())
 		t.scopes[name] = s
 	}

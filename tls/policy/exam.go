@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/config"
@@ -105,7 +106,11 @@ func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, e
 		}
 	}
 	if len(fit) == 0 {
-		return "certificate chain too long", fmt.Errorf("there are more than %d intermediate CAs between the client certificate and its root (auth-tls-verify-depth)", e.depth), false
+		err := fmt.Errorf("there are more than %d intermediate CAs between the client certificate and its root (auth-tls-verify-depth)", e.depth)
+		if slices.ContainsFunc(chains[0][1:e.depth+2], func(c *x509.Certificate) bool { return slices.ContainsFunc(e.cas, c.Equal) }) {
+			return "unable to get issuer certificate", err, false
+		}
+		return "unable to get local issuer certificate", err, true // OpenSSL looks no further
 	}
 	switch err := e.revoked.check(fit, now); {
 	case errors.Is(err, ErrRevoked):

@@ -165,6 +165,7 @@ func writtenPlaces(cfg *config.Config) (all []written) {
 			add("access_log.path", abs, false, false)
 		}
 	}
+	add("pid_file", cfg.PIDFile, false, false)
 	socket := func(key, network, path string) {
 		if abs, err := filepath.Abs(path); network == "unix" && err == nil && !strings.HasPrefix(path, "@") {
 			add(key, filepath.Dir(abs), true, false)

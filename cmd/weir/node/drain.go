@@ -57,7 +57,13 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.change.Unlock()
 	s.closeSockets()
 	s.log.Info("all ports are closed, and another process can bind them")
-	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
+	return s.finish(cfg.Drain, cluster, now, nil)
+}
+
+// finish waits for the remaining connections until the end of drain.timeout, and stops weir. more,
+// if not nil, is another wait for the same time. now ends all waits.
+func (s *server) finish(d config.Drain, cluster *cluster, now <-chan struct{}, more func(context.Context)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d.Timeout)
 	defer cancel()
 	over := make(chan struct{})
 	defer close(over)
@@ -71,8 +77,11 @@ func (s *server) shutdown(now <-chan struct{}) error {
 		case <-over:
 		}
 	}()
-	go s.tellRemaining(ctx, cfg.Drain.Timeout)
+	go s.tellRemaining(ctx, d.Timeout)
 	cut := s.tracker.Drain(ctx)
+	if more != nil {
+		more(ctx)
+	}
 	err := errCut
 	if ctx.Err() == context.Canceled {
 		err = errCutNow

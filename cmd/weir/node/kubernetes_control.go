@@ -34,6 +34,8 @@ type control interface {
 	// after ctx has ended, whose cause it reports if it could not write everything. No
 	// method is called after it.
 	Leave(ctx context.Context, wrote func())
+	// Release is Leave when another process takes over: it removes no address.
+	Release(ctx context.Context)
 }
 
 // newControl starts the control of the cluster that file names. It returns nil if weir
@@ -102,6 +104,13 @@ func (r *replica) handOver(file *config.Config, routing *kube.Routing) {
 func (r *replica) Leave(ctx context.Context, wrote func()) {
 	if r.writer != nil {
 		r.writer.Leave(ctx, wrote)
+	}
+}
+
+// Release implements control.
+func (r *replica) Release(ctx context.Context) {
+	if r.writer != nil {
+		r.writer.Release(ctx)
 	}
 }
 

@@ -70,6 +70,8 @@ func (c *clustered) InEffect(_ *config.Config, r *kube.Routing) {
 	c.told = append(c.told, r)
 }
 
+func (c *clustered) Release(context.Context) {}
+
 func (c *clustered) Leave(context.Context, func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

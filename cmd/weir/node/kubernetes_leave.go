@@ -75,7 +75,14 @@ func (c *cluster) noteWrite() {
 
 // giveUp starts to end the work of this replica in the cluster, and to give up its
 // Leases. weir still serves the objects. c.gone is closed when that is done.
-func (c *cluster) giveUp() {
+func (c *cluster) giveUp() { c.leave(control.Leave) }
+
+// handOver is giveUp for a process that takes over. It leaves all addresses in the cluster.
+func (c *cluster) handOver() {
+	c.leave(func(control control, ctx context.Context, _ func()) { control.Release(ctx) })
+}
+
+func (c *cluster) leave(by func(control control, ctx context.Context, wrote func())) {
 	c.once.Do(func() {
 		c.s.change.Lock()
 		control := c.control
@@ -87,7 +94,7 @@ func (c *cluster) giveUp() {
 			defer close(c.gone)
 			defer cancel(nil)
 			if control != nil {
-				control.Leave(ctx, c.noteWrite)
+				by(control, ctx, c.noteWrite)
 			}
 		}()
 	})

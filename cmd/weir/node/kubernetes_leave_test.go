@@ -70,6 +70,8 @@ type leaving struct {
 
 func (l *leaving) InEffect(*config.Config, *kube.Routing) {}
 
+func (l *leaving) Release(context.Context) {}
+
 func (l *leaving) Leave(ctx context.Context, _ func()) {
 	close(l.began)
 	<-ctx.Done()

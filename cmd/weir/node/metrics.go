@@ -10,11 +10,12 @@ import (
 
 // serverMetrics are the metrics of the configuration and the build.
 type serverMetrics struct {
-	success prometheus.Gauge
-	reloads *prometheus.CounterVec
-	hash    *prometheus.GaugeVec
-	panics  prometheus.Counter
-	refused *prometheus.CounterVec // refused requests to the admin and metrics ports
+	success  prometheus.Gauge
+	reloads  *prometheus.CounterVec
+	hash     *prometheus.GaugeVec
+	panics   prometheus.Counter
+	upgrades *prometheus.CounterVec
+	refused  *prometheus.CounterVec // refused requests to the admin and metrics ports
 
 	lines        prometheus.Counter // of the access log
 	droppedLines *prometheus.CounterVec
@@ -27,6 +28,8 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 			Help: "1 if the last attempt to load the configuration succeeded; 0: an older configuration is in effect."}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_config_reloads_total",
 			Help: "Reloads after the start, by result: success or failure."}, []string{"result"}),
+		upgrades: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_upgrades_total",
+			Help: "Upgrades to another binary (SIGUSR2), by result: success (in the process that took over) or failure (in the process that continues)."}, []string{"result"}),
 		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
 			Help: "Always 1; the label is the hash of the configuration in effect, without its secrets."}, []string{"hash"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
@@ -47,9 +50,11 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.refused = newRefused(reg)
-	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.lines, m.droppedLines, m.spans, build)
-	m.reloads.WithLabelValues("success")
-	m.reloads.WithLabelValues("failure")
+	reg.MustRegister(m.success, m.reloads, m.upgrades, m.hash, m.panics, m.lines, m.droppedLines, m.spans, build)
+	for _, result := range []string{"success", "failure"} {
+		m.reloads.WithLabelValues(result)
+		m.upgrades.WithLabelValues(result)
+	}
 	return m
 }
 

@@ -73,6 +73,9 @@ func (s *server) watchdog(ctx context.Context, interval time.Duration) {
 	for {
 		s.change.Lock()
 		s.change.Unlock() //lint:ignore SA2001 it waits for the lock only
+		if s.hasLeft() {  // systemd watches the new process
+			return
+		}
 		s.notify(notifyAlive)
 		select {
 		case <-ctx.Done():

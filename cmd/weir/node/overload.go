@@ -15,6 +15,7 @@ import (
 // process ends.
 func (s *server) watchResources(m *pressure.Memory) {
 	s.tellMemory("memory", m)
+	s.budget = m
 	m.Limited = s.limitMemory
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }
 	w := pressure.New(pressure.Options{
@@ -38,11 +39,15 @@ const (
 // available memory.
 func (s *server) limitMemory() {
 	limit := debug.SetMemoryLimit(-1) / 100 * shareOfLimit
-	if limit > math.MaxInt64/200*shareOfLimit {
+	whole := limit > math.MaxInt64/200*shareOfLimit // the runtime's limit is divided already
+	if whole {
 		limit = machineMemory() / 100 * shareOfMachine
 	}
 	if cfg := s.configInEffect(); cfg != nil && cfg.Limits.Memory > 0 {
-		limit = cfg.Limits.Memory
+		limit, whole = cfg.Limits.Memory, true
+	}
+	if whole && s.beside.Load() { // what connections hold stays theirs
+		limit = min(limit, max(limit/2, s.memory.Used()/8*9))
 	}
 	s.memory.SetLimit(limit)
 }

@@ -92,6 +92,10 @@ func (s *server) startPort(w wantedPort, ln *sockets.Socket) *runningPort {
 	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", ln.Addr()))
 	go func() {
 		defer close(port.done)
+		if !s.awaitGate(ctx.Done()) {
+			ln.Close()
+			return
+		}
 		if err := w.serve(ctx, ln); err != nil {
 			s.log.Error("a port failed", zap.String("port", w.name), zap.Error(err))
 		}

@@ -15,15 +15,20 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/pressure"
-	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/pause"
 )
 
 // Run loads the configuration of path, as Load does, and serves it until SIGTERM or SIGINT
-// ends the process. SIGHUP and changed files load it again. On Linux, Run first drops the
+// ends the process. SIGHUP and changed files load it again. SIGUSR2 starts the binary again,
+// which takes over (upgrade.go). On Linux, Run first drops the
 // privileges that serving does not need, and then executes the binary again. An error is
 // of the configuration or of the start, or says how many requests and tunnels were aborted.
-func Run(path string, build Build) error {
+func Run(path string, build Build) (err error) {
+	before, err := newFormer()
+	if err != nil {
+		return err
+	}
+	defer func() { before.failed(err) }()
 	if _, again := os.LookupEnv(confinedEnv); path == "-" && !again {
 		if err := keepInput(); err != nil {
 			return err
@@ -37,12 +42,12 @@ func Run(path string, build Build) error {
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
-	return serveFile(path, cfg, did, build)
+	return serveFile(path, cfg, did, build, before)
 }
 
 // serveFile serves the configuration of a file, in a process that has dropped its
 // privileges.
-func serveFile(path string, cfg *config.Config, did *confined, build Build) error {
+func serveFile(path string, cfg *config.Config, did *confined, build Build, before *former) error {
 	level := zap.NewAtomicLevel()
 	setLevel(level, cfg.Log)
 	log := newLog(cfg.Log, level, isTerminal(os.Stderr))
@@ -51,14 +56,11 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	signals := hearSignals()
 	defer signal.Stop(signals)
 	s := newServer(log, level, build)
-	s.watchResources(pressure.LimitMemory(os.LookupEnv))
+	s.watchResources(pressure.LimitMemory(os.LookupEnv, before.memory()))
 	s.path, s.confined = path, did
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a reload for a changed file must wait
-	err := s.inherit()
-	if err == nil {
-		err = s.start(cfg, nil)
-	}
+	err := s.startFirst(cfg, before, signals)
 	s.loading.Unlock()
 	if err != nil {
 		s.close()
@@ -70,6 +72,14 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	}
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
+	if err := writePIDFile(cfg.PIDFile); err != nil {
+		s.log.Error("cannot write the file of the process id", zap.Error(err))
+	}
+	defer func() {
+		if !s.hasLeft() { // the new process writes the file
+			removePIDFile(cfg.PIDFile)
+		}
+	}()
 	s.notify(notifyReady)
 	if every := watchdogInterval(os.LookupEnv, os.Getpid()); every > 0 {
 		alive, end := context.WithCancel(context.Background()) // not s.ctx: a drain needs it too
@@ -80,14 +90,22 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	return s.serve(signals)
 }
 
-// inherit takes the sockets that systemd, or another service manager, has opened.
-func (s *server) inherit() error {
-	all, err := sockets.Activated(os.LookupEnv, os.Getpid())
-	if err != nil {
+// startFirst puts the first configuration into effect. A process that takes over returns when
+// the former one has left.
+func (s *server) startFirst(cfg *config.Config, before *former, signals <-chan os.Signal) error {
+	if before == nil {
+		if err := s.inherit(); err != nil {
+			return err
+		}
+		return s.start(cfg, nil)
+	}
+	if err := errors.Join(s.confined.permits(cfg), s.adoptFormer(before)); err != nil {
 		return err
 	}
-	sockets.ForgetActivated()
-	return s.sockets.Inherit(all)
+	if err := s.start(cfg, nil); err != nil {
+		return err
+	}
+	return s.takeOver(signals)
 }
 
 // hearSignals is called before weir binds an address: a process that finds the health
@@ -95,7 +113,7 @@ func (s *server) inherit() error {
 // drain.
 func hearSignals() chan os.Signal {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR2, syscall.SIGTERM, syscall.SIGINT)
 	return signals
 }
 
@@ -110,30 +128,66 @@ func (s *server) serve(signals <-chan os.Signal) error {
 			s.reload("SIGHUP")
 		}
 	}()
-	for sig := range signals {
-		if sig != syscall.SIGHUP {
-			break
-		}
-		wake(hangups)
+	if s.former != nil {
+		go s.follow(func() { wake(hangups) })
 	}
-	close(hangups)
+	left := s.serveUntilEnd(signals, hangups)
 	s.endWatch()
 	now := make(chan struct{})
-	go func() {
-		for sig := range signals {
-			if sig != syscall.SIGHUP {
-				s.log.Warn("second signal: aborting open connections")
-				close(now)
-				return
-			}
-		}
-	}()
-	s.notify(notifyStopping)
-	err := s.shutdown(now)
+	go s.hearEnd(signals, hangups, left, now)
+	var err error
+	if left {
+		err = s.shutdownLeft(now)
+	} else {
+		s.notify(notifyStopping)
+		err = s.shutdown(now)
+	}
 	if err == nil {
 		s.log.Info("ended")
 	}
 	return err
+}
+
+// serveUntilEnd handles signals until one ends weir, or until a new process has taken over: then
+// it returns true.
+func (s *server) serveUntilEnd(signals <-chan os.Signal, hangups chan<- struct{}) (left bool) {
+	for {
+		select {
+		case <-s.upgrade.left:
+			return true
+		case sig := <-signals:
+			switch sig {
+			case syscall.SIGHUP:
+				wake(hangups)
+			case syscall.SIGUSR2:
+				s.startUpgrade()
+			default:
+				return s.cancelUpgrade()
+			}
+		}
+	}
+}
+
+// hearEnd closes now at the signal that ends weir at once. After an upgrade, systemd sends the
+// first signal to the old process as well as to the new one: so the second one ends it.
+func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left bool, now chan<- struct{}) {
+	drains := !left
+	for sig := range signals {
+		switch {
+		case sig == syscall.SIGHUP && left:
+			wake(hangups)
+		case sig == syscall.SIGHUP:
+		case sig == syscall.SIGUSR2:
+			s.log.Warn("SIGUSR2: this process ends; no upgrade was started")
+		case !drains:
+			drains = true
+			s.log.Info("this process already ends with its connections; a second signal aborts them")
+		default:
+			s.log.Warn("second signal: aborting open connections")
+			close(now)
+			return
+		}
+	}
 }
 
 // reload loads the file again and puts it into effect. On an error, the old configuration
@@ -142,6 +196,10 @@ func (s *server) reload(because string) error {
 	s.notify(notifyReloading())
 	defer s.notify(notifyReady)
 	err := s.loadAndApply()
+	if err == errLeft {
+		s.passReload()
+		return nil
+	}
 	s.metrics.reloaded(err)
 	if err != nil {
 		for _, p := range problems(err) {
@@ -158,9 +216,15 @@ func (s *server) reload(because string) error {
 	return nil
 }
 
+// errLeft means that another process has taken over, and loads the configuration.
+var errLeft = errors.New("another process has taken over")
+
 func (s *server) loadAndApply() error {
 	s.loading.Lock() // otherwise an older file could take effect after a newer one
 	defer s.loading.Unlock()
+	if s.hasLeft() {
+		return errLeft
+	}
 	defer pause.Begin()()
 	var read file.Contents // the watch notices changes after this point
 	if former := s.fileInEffect(); former != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/listener/pressure"
 	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -82,6 +83,12 @@ type server struct {
 	path         string // of the configuration; weir cannot read "" or "-" again
 	watcher
 
+	upgrade *upgrade
+	former  *former          // the process that this one takes over from; nil: none
+	gate    chan struct{}    // closed when this process may accept; nil: it may
+	beside  atomic.Bool      // another weir uses the same memory
+	budget  *pressure.Memory // nil: not limited
+
 	ctx      context.Context // ends when the server ends
 	stop     context.CancelFunc
 	waits    context.Context // for reloads that wait for a cluster or a storage; ends when shutdown begins
@@ -129,6 +136,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s := &server{log: log, level: level, build: build, registry: prometheus.NewRegistry(),
 		listeners: make(map[string]*listener.Listener), ports: make(map[string]*runningPort)}
 	s.log = s.observed.begin(log)
+	s.upgrade = newUpgrade()
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.waits, s.endWaits = context.WithCancel(s.ctx)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -292,6 +300,7 @@ func (s *server) awaitClosing() {
 }
 
 func (s *server) serveListener(l *listener.Listener) {
+	s.awaitGate(nil) // a listener that is closed before does not serve
 	if err := l.Serve(); err != nil {
 		s.log.Error("a listener failed", zap.String("listener", l.Name()), zap.Error(err))
 	}

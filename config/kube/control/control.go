@@ -213,19 +213,23 @@ func (c *Control) deny(what, namespace string, err error) bool {
 // Leave gives up both Leases of this replica. The last replica removes the published
 // addresses first, and calls withdrawn after each Ingress. Leave returns when ctx ends, or
 // leaveGrace later. The cause of ctx explains why addresses are left.
-func (c *Control) Leave(ctx context.Context, withdrawn func()) { c.end(ctx, nil, withdrawn) }
+func (c *Control) Leave(ctx context.Context, withdrawn func()) { c.end(ctx, nil, false, withdrawn) }
+
+// Release is Leave when another process of the same machine takes over: all objects keep their
+// addresses, also if that process has not announced itself to the cluster yet.
+func (c *Control) Release(ctx context.Context) { c.end(ctx, nil, true, func() {}) }
 
 // HandOver is Leave when another Control takes over the Ingresses in kept: they keep
 // their addresses. The other Control would not write the addresses again soon,
 // because it has seen them as they must be.
 func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
-	c.end(ctx, kept, func() {})
+	c.end(ctx, kept, false, func() {})
 }
 
 // leaveGrace is the time in which Leave reports which addresses are left, after ctx has ended.
 const leaveGrace = 2 * lastAnswers
 
-func (c *Control) end(ctx context.Context, kept []config.ObjectName, withdrawn func()) {
+func (c *Control) end(ctx context.Context, kept []config.ObjectName, keepAll bool, withdrawn func()) {
 	c.mu.Lock()
 	started := c.started && !c.left
 	c.left = true
@@ -239,7 +243,7 @@ func (c *Control) end(ctx context.Context, kept []config.ObjectName, withdrawn f
 		c.electing.stop()
 		c.present.stop() // it drops its Lease
 		w, known := c.want()
-		if known && w.Publish.Any() && !w.Publish.Keep {
+		if known && w.Publish.Any() && !w.Publish.Keep && !keepAll {
 			c.outcome("remove published addresses", "", c.withdrawAsLast(ctx, kept, withdrawn))
 		}
 		c.leases.Drop(ctx, c.bid()) // a Lease that is not dropped expires

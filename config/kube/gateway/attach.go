@@ -13,6 +13,7 @@ type Gateway struct {
 	Assigned  *Assigned
 	Listeners []*Listener // its own, then those of its ListenerSets, the oldest first
 	Sets      []*Set
+	Own       Own
 	Routes    []*Attachment
 	// ClientCertificate is what weir shows to backends; nil: nothing.
 	ClientCertificate *corev1.Secret
@@ -65,6 +66,8 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	if c := v.ClassOf(o); c.Spec.ParametersRef != nil {
 		g.rejected = orElse(g.rejected, problem(gatewayv1.GatewayReasonInvalidParameters, "The GatewayClass %s has a parametersRef, but weir has no parameters for classes.", c.Name))
 	}
+	own, p := v.readOwn(o)
+	g.Own, g.rejected = own, orElse(g.rejected, p)
 	v.readClientCertificate(g)
 	for _, s := range v.SetsOf(NameOf(o)) {
 		g.Sets = append(g.Sets, v.set(g, s))
@@ -85,6 +88,10 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	}
 	return g
 }
+
+// Rejected reports whether the Gateway is not accepted. weir then serves nothing of it: an annotation
+// that has no effect might protect it.
+func (g *Gateway) Rejected() bool { return g.rejected != nil }
 
 // Reject says that no rule of the route can be served.
 func (a *Attachment) Reject(p *Problem) {

@@ -243,6 +243,10 @@ type Env interface {
 	// CheckPair returns why weir cannot serve the certificate in a Secret, or nil. The text
 	// follows the name of the Secret.
 	CheckPair(*corev1.Secret) error
+	// HasHeaderPolicy and HasTLSPolicy report whether the configuration file has a policy of this
+	// name for PROXY headers, and for TLS.
+	HasHeaderPolicy(name string) bool
+	HasTLSPolicy(name string) bool
 }
 
 // View is an Index while one Gateway is converted. It remembers the objects that the conversion looked

@@ -24,6 +24,9 @@ type Listener struct {
 	Set         *gatewayv1.ListenerSet // nil: the listener is of the Gateway itself
 	// Secrets have the certificates, all of them usable.
 	Secrets []*corev1.Secret
+	// TLSPolicy is the policy in the configuration file whose settings the listener has; empty: the
+	// default.
+	TLSPolicy string
 	// Clients is how weir checks the certificates of clients.
 	Clients ClientCheck
 
@@ -159,6 +162,7 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 	if spec == nil {
 		spec = &gatewayv1.ListenerTLSConfig{}
 	}
+	v.readOptions(l, spec.Options)
 	if value(spec.Mode, gatewayv1.TLSModeTerminate) == gatewayv1.TLSModePassthrough {
 		l.Passthrough = true
 		if l.Protocol == gatewayv1.HTTPSProtocolType {

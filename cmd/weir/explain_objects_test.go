@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// With manifests, weir explain shows what Ingresses and Gateways do with a request, and the errors of the objects.
+func TestExplainObjects(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	cfg := put("weir.yaml", `
+listeners: {web: {address: "127.0.0.1:8080", protocol: http}}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
+kubernetes: {gateways: {addresses: {pool: [192.0.2.0/28]}}}
+`)
+	objects := put("shop.yaml", `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge}
+spec: {gatewayClassName: any, listeners: [{name: web, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: shop}
+spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: [{path: {value: /cart}}], backendRefs: [{name: cart, port: 80}]}, {filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}]}]}
+---
+{apiVersion: v1, kind: Service, metadata: {name: cart}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: old}, spec: {ingressClassName: nginx, rules: [{host: old.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
+`)
+	for _, test := range []struct {
+		line string
+		want []string
+	}{
+		{"--objects " + objects + " --header 'Host: shop.example' http://192.0.2.1/cart/1",
+			[]string{"listener     gateway/default/edge/80", "route        httproute/default/shop/0", "backend      default/cart:80", "HTTPRoute default/shop: warning: Dropped Rule 1"}},
+		{"--objects " + objects + " http://old.example:8080/", []string{"route        default/old/old.example/"}},
+		{"--objects " + put("none.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: a}}") + " http://old.example:8080/", []string{"route        none"}},
+		{"--objects " + put("bad.yaml", "{a: b}") + " http://old.example:8080/", []string{"bad.yaml: document 1 is not a Kubernetes object"}},
+	} {
+		out, _ := explained(t, test.line, "-c", cfg)
+		for _, want := range test.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s\nprints\n%s\nwithout %q", test.line, out, want)
+			}
+		}
+	}
+	plain := put("plain.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {endpoints: ['127.0.0.1:1']}}\n")
+	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", plain); !strings.Contains(out, "needs a configuration with a section kubernetes") {
+		t.Errorf("without the section it prints %s", out)
+	}
+	if out, _ := explained(t, "--admin 127.0.0.1:1 --objects "+objects+" http://a:8080/"); !strings.Contains(out, "--objects needs -c") {
+		t.Errorf("with --admin it prints %s", out)
+	}
+	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", put("no.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nkubernetes: {}\n")); !strings.Contains(out, "has no kubernetes.gateways") {
+		t.Errorf("without Gateways it prints %s", out)
+	}
+}

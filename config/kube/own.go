@@ -1,0 +1,55 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// ownAnnotations are the annotations of weir's own, by the kind of objects on which they have an effect.
+var ownAnnotations = map[string][]string{
+	"Service":           {AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp, AnnotationSendProxy},
+	gateway.KindGateway: {gateway.AnnotationHeaderPolicy, gateway.AnnotationSSH},
+}
+
+// EachUnknownAnnotation calls tell for each annotation with weir's prefix that has no effect on its object.
+func EachUnknownAnnotation(m *Manifests, tell func(kind string, o metav1.Object, message string)) {
+	eachUnknown("Ingress", m.Ingresses, tell)
+	eachUnknown("Service", m.Services, tell)
+	if g := m.Gateway; g != nil {
+		eachUnknown(gateway.KindGateway, g.Gateways, tell)
+		eachUnknown(gateway.KindListenerSet, g.Sets, tell)
+		eachUnknown(gateway.KindHTTPRoute, g.HTTP, tell)
+		eachUnknown(gateway.KindGRPCRoute, g.GRPC, tell)
+		eachUnknown(gateway.KindTLSRoute, g.TLS, tell)
+		eachUnknown(gateway.KindTCPRoute, g.TCP, tell)
+	}
+}
+
+func eachUnknown[T metav1.Object](kind string, all []T, tell func(string, metav1.Object, string)) {
+	for _, o := range all {
+		for _, name := range slices.Sorted(maps.Keys(o.GetAnnotations())) {
+			if known := ownAnnotations[kind]; strings.HasPrefix(name, ownPrefix) && !slices.Contains(known, name) {
+				tell(kind, o, unknownAnnotation(kind, name))
+			}
+		}
+	}
+}
+
+// unknownAnnotation is the message about an annotation that has no effect.
+func unknownAnnotation(kind, name string) string {
+	for other, names := range ownAnnotations {
+		if slices.Contains(names, name) {
+			return fmt.Sprintf("The annotation %s has an effect only on a %s; move it there.", name, other)
+		}
+	}
+	if known := ownAnnotations[kind]; len(known) > 0 {
+		return fmt.Sprintf("weir does not know the annotation %s; it knows %s.", name, strings.Join(known, ", "))
+	}
+	return fmt.Sprintf("weir does not know the annotation %s; remove it.", name)
+}

@@ -1,0 +1,254 @@
+//go:build linux
+
+package kube
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// featured is a configuration that serves Gateways, with policies that they can choose.
+const featured = besideGateways + `proxy_protocol: {local: {rules: [{from: [10.10.0.0/16], header: optional}]}}
+tls_policies: {modern: {min_version: "1.3"}}
+`
+
+// gatewayAddress waits until a Gateway has an address, and returns it.
+func (s *stage) gatewayAddress(name string) (address string) {
+	s.Helper()
+	eventually(s, "the Gateway "+name+" has an address", func() error {
+		if address = s.kubectl("get", "gateway", name, "--namespace="+s.name, "--output=jsonpath={.status.addresses[0].value}"); address == "" {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	return address
+}
+
+// wantCondition waits until a condition of the first parent of an HTTPRoute has a status, and returns its
+// reason and message.
+func (s *stage) wantCondition(route, kind, status string) (text string) {
+	s.Helper()
+	eventually(s, fmt.Sprintf("the condition %s of the HTTPRoute %s is %s", kind, route, status), func() error {
+		path := fmt.Sprintf(`--output=jsonpath={.status.parents[0].conditions[?(@.type==%q)]['status','reason','message']}`, kind)
+		if text = s.kubectl("get", "httproute", route, "--namespace="+s.name, path); !strings.HasPrefix(text, status+" ") {
+			return fmt.Errorf("it is %q", text)
+		}
+		return nil
+	})
+	return text
+}
+
+// speak opens a connection, sends text, and returns the first lines of the answer.
+func speak(address, text string, lines int) (all []string, err error) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprint(c, text)
+	for in := bufio.NewReader(c); len(all) < lines; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return all, err
+		}
+		all = append(all, strings.TrimSpace(line))
+	}
+	return all, nil
+}
+
+// TestGatewayFeatures: what weir adds to the Gateway API by annotations and experimental fields, with an API server that
+// checks the objects.
+func TestGatewayFeatures(t *testing.T) {
+	s := newStage(t)
+	s.applyGatewayAPI()
+	s.apply(deployment("a", 1), s.secret("web", "web", "*.example"))
+	s.rolledOut("a")
+	s.apply(`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {weirproxy.github.io/proxy-protocol: local, weirproxy.github.io/ssh: "a:22"}}, spec: {gatewayClassName: '@stage', listeners: [
+  {name: web, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}},
+  {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: guarded}, spec: {parentRefs: [{name: edge}], hostnames: [guarded.example], rules: [
+  {matches: [{path: {value: /in}}], filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: a, port: 80}, http: {allowedResponseHeaders: [X-User]}}}], backendRefs: [{name: a, port: 80}]},
+  {matches: [{path: {value: /none}}], filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: missing, port: 80}, http: {path: /check}}}], backendRefs: [{name: a, port: 80}]}]}}
+`)
+	w := s.weir(featured)
+	address := s.gatewayAddress("edge")
+	s.wantCondition("open", "Accepted", "True")
+	c := client(address, false)
+	get := func(url string, status int) (a answer) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%s answers %d", url, status), func() (err error) {
+			if a, err = ask(c, url); err == nil && a.Status != status {
+				err = errors.New(a.String())
+			}
+			return err
+		})
+		return a
+	}
+	get("http://open.example/", 200)
+
+	// The address of a PROXY header becomes the client's.
+	eventually(t, "a PROXY header counts", func() error {
+		lines, err := speak(address+":80", "PROXY TCP4 192.0.2.7 192.0.2.8 4711 80\r\nGET / HTTP/1.1\r\nHost: open.example\r\nConnection: close\r\n\r\n", 40)
+		if text := strings.Join(lines, "\n"); !strings.Contains(text, "192.0.2.7") {
+			return fmt.Errorf("%v: %s", err, text)
+		}
+		return nil
+	})
+
+	// The policy of the file refuses TLS 1.2, and SSH goes to its Service.
+	get("https://open.example/", 200)
+	if conn, err := tls.Dial("tcp", address+":443", &tls.Config{InsecureSkipVerify: true, ServerName: "open.example", MaxVersion: tls.VersionTLS12}); err == nil {
+		conn.Close()
+		t.Error("weir accepts TLS 1.2")
+	}
+	eventually(t, "SSH is served beside HTTPS", func() error {
+		lines, err := speak(address+":443", "SSH-2.0-test\r\n", 1)
+		if err == nil && !strings.HasPrefix(lines[0], "SSH-2.0-standin a-") {
+			err = fmt.Errorf("it says %q", lines)
+		}
+		return err
+	})
+
+	// A server decides. Clients cannot set the header that it may set, and without a server the rule is closed.
+	req, err := http.NewRequest("GET", "http://guarded.example/in", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-User", "me")
+	get("http://guarded.example/in", 200)
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var a answer
+	if err := a.take(resp); err != nil || a.Status != 200 || a.Headers.Get("X-User") != "" {
+		t.Errorf("the Pod got %v: %v, %v", a.Headers, a, err)
+	}
+	get("http://guarded.example/none", 500)
+
+	s.wantSlice("edge-"+s.name, address)
+	s.wantContest()
+	if !w.running() {
+		t.Error("weir has ended")
+	}
+}
+
+// wantSlice waits until the Service of a Gateway has an EndpointSlice with the address.
+func (s *stage) wantSlice(service, address string) {
+	s.Helper()
+	eventually(s, "the Service of the Gateway has its address", func() error {
+		if got := s.kubectl("get", "endpointslices", "--namespace="+s.name, "--selector=kubernetes.io/service-name="+service, "--output=jsonpath={.items[*].endpoints[*].addresses[*]}"); got != address {
+			return fmt.Errorf("it has %q", got)
+		}
+		return nil
+	})
+}
+
+// wantContest checks that a host of the HTTPRoute open stays its own beside an Ingress of another namespace, and
+// that both objects say so.
+func (s *stage) wantContest() {
+	s.Helper()
+	other := s.stranger()
+	other.apply(ingress("late", "open.example", "/", "a", ""))
+	if text := other.wantEvent("Ingress", "late", "HostTaken"); !strings.Contains(text, "HTTPRoute "+s.name+"/open") {
+		s.Errorf("the event says %q", text)
+	}
+	if text := s.wantCondition("open", "weirproxy.github.io/HostContested", "True"); !strings.Contains(text, "Ingress "+other.name+"/late") {
+		s.Errorf("the condition says %q", text)
+	}
+	other.delete("ingress", "late")
+	eventually(s, "the condition goes", func() error {
+		if text := s.kubectl("get", "httproute", "open", "--namespace="+s.name, "--output=jsonpath={.status.parents[0].conditions[*].type}"); strings.Contains(text, "HostContested") {
+			return errors.New(text)
+		}
+		return nil
+	})
+}
+
+// gatewayRoute is a route of the Gateway edge to the Service a, for the path of its name.
+func gatewayRoute(name string) string {
+	return `{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: ` + name + `}, spec: {parentRefs: [{name: edge}], rules: [{matches: [{path: {value: /` + name + `}}], backendRefs: [{name: a, port: 80}]}]}}`
+}
+
+const plainGateway = `{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge}, spec: {gatewayClassName: '@stage', listeners: [{name: web, port: 80, protocol: HTTP}]}}`
+
+// wantRoute waits until a route of the Gateway edge is accepted, and its path answered at the address of the
+// Gateway. It returns the address.
+func (s *stage) wantRoute(route string) (address string) {
+	s.Helper()
+	address = s.gatewayAddress("edge")
+	s.wantCondition(route, "Accepted", "True")
+	eventually(s, "the route "+route+" is served", func() error { return answers(control, "http://"+address+"/"+route) })
+	return address
+}
+
+// TestGatewaysComeAndGo: weir serves Gateways as soon as the cluster has their kinds, goes on without the kinds and
+// without the API server, and a second replica takes over the addresses and the statuses when the leader dies.
+func TestGatewaysComeAndGo(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	s.rolledOut("a")
+	first := s.newWeir("node-a", besideGateways).launch().ready()
+	first.wantStatus("http://web.example/", 200)
+	remove := s.applyGatewayAPI()
+	s.apply(plainGateway, gatewayRoute("one"))
+	address := s.wantRoute("one")
+
+	// The first replica has the address until it dies.
+	second := s.newWeir("node-b", besideGateways).launch().ready()
+	first.kill()
+	s.apply(gatewayRoute("two"))
+	if now := s.wantRoute("two"); now != address {
+		t.Errorf("the Gateway had the address %s, and has %s", address, now)
+	}
+	s.wantRoute("one")
+
+	// Without the API server weir serves what it knows.
+	t.Cleanup(func() {
+		if !s.parts["kube-apiserver"].running() {
+			s.startAPI()
+		}
+	})
+	s.refused = true // a new API server refuses all requests until it has loaded its RBAC rules
+	s.parts["kube-apiserver"].kill()
+	eventually(t, "weir tells of the outage", func() error {
+		if second.metric("weir_kubernetes_watch_errors_total") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if err := answers(control, "http://"+address+"/two"); err != nil {
+		t.Errorf("without the API server: %v", err)
+	}
+	if err := s.startAPI(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(gatewayRoute("three"))
+	s.wantRoute("three")
+
+	// Without the kinds there are no Gateways, and Ingresses are served as before.
+	remove()
+	eventually(t, "weir gives the address up", func() error {
+		if answers(control, "http://"+address+"/one") == nil {
+			return errors.New("it still answers")
+		}
+		return nil
+	})
+	second.wantStatus("http://web.example/", 200)
+	s.applyGatewayAPI()
+	s.apply(plainGateway, gatewayRoute("four"))
+	s.wantRoute("four")
+}

@@ -1,0 +1,378 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// note is a message between the two processes of an upgrade.
+type note map[string]any
+
+// noteConn is one end of the socket pair of an upgrade.
+type noteConn struct {
+	net.Conn
+	decoder *json.Decoder
+}
+
+func newNoteConn(f *os.File) (*noteConn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
+	return &noteConn{c, json.NewDecoder(c)}, nil
+}
+
+func (c *noteConn) say(n note) error { return json.NewEncoder(c).Encode(n) }
+
+// hear reads the next note.
+func (c *noteConn) hear() (n note, err error) {
+	err = c.decoder.Decode(&n)
+	return n, err
+}
+
+// fakeOld is the test in the place of the old process. It has opened the sockets of w.
+type fakeOld struct {
+	*noteConn
+	w       *weir
+	sockets map[string]net.Listener
+}
+
+// startFakeOld starts weir as the new process of an upgrade.
+func startFakeOld(t *testing.T) *fakeOld {
+	t.Helper()
+	needLinux(t)
+	w := newWeir(t)
+	o := &fakeOld{w: w, sockets: map[string]net.Listener{}}
+	w.address["app"] = newWebBackend(t, "app").address
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "upgrade")
+	if o.noteConn, err = newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Close() })
+	w.files = []*os.File{theirs}
+	w.env = []string{fmt.Sprint("WEIR_UPGRADE=", os.Getpid()), "WEIR_CONFINED={}"}
+	passed := []note{}
+	local := filepath.Join(w.dir, "local.sock")
+	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}} {
+		ln, err := net.Listen(s[1], s[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, ok := ln.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		o.sockets[s[0]] = ln
+		f, err := ln.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.files = append(w.files, f)
+		passed = append(passed, note{"Name": s[0], "Network": s[1], "Address": s[2]})
+	}
+	t.Cleanup(o.dieSilently)
+	w.write(strings.ReplaceAll(activationConfig, "@@dir", w.dir) + "pid_file: '@@dir/weir.pid'\n")
+	w.launch()
+	for _, f := range w.files {
+		f.Close()
+	}
+	if err := o.say(note{"kind": "state", "state": note{"version": 1, "sockets": passed, "tickets": note{}}}); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// die closes everything that the old process had, as the kernel does if the process is killed.
+func (o *fakeOld) dieSilently() {
+	for _, ln := range o.sockets {
+		ln.Close()
+	}
+	o.Close()
+}
+
+func (o *fakeOld) want(kind string) {
+	o.w.t.Helper()
+	n, err := o.hear()
+	if err != nil || n["kind"] != kind {
+		o.w.t.Fatalf("the new process says %v, %v; want %s", n, err, kind)
+	}
+}
+
+// The old process is killed at each step of an upgrade. The new one takes over, with the clients that wait in
+// the accept queue. It accepts nobody before the old one says so.
+func TestOldProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	f := func(name string, last string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := startFakeOld(t)
+			w := o.w
+		steps:
+			for _, step := range []string{"hello", "ready", "go", "serving", "left"} {
+				switch step {
+				case "go", "left":
+					if err := o.say(note{"kind": step}); err != nil {
+						t.Fatal(err)
+					}
+				default:
+					o.want(step)
+				}
+				if step == "ready" { // it does not accept yet
+					early := dial(t, w.at("web"))
+					o.sockets["listeners.web"].(*net.TCPListener).SetDeadline(time.Now().Add(patience))
+					c, err := o.sockets["listeners.web"].Accept()
+					if err != nil {
+						t.Fatalf("the new process accepts too early: %v", err)
+					}
+					c.Close()
+					early.Close()
+				}
+				if step == last {
+					break steps
+				}
+			}
+			queued := dial(t, w.at("web"))
+			o.dieSilently()
+			if _, err := askSeen(queued, "app.example.org", "/"); err != nil {
+				t.Errorf("a client in the accept queue: %v", err)
+			}
+			w.wantVerdict(200)
+			if pid := w.pid(); pid != w.cmd.Process.Pid {
+				t.Errorf("pid_file names %d", pid)
+			}
+			queued.Close()
+			if status := w.terminate(); status != 0 {
+				t.Errorf("it ended with status %d", status)
+			}
+			if _, err := os.Lstat(filepath.Join(w.dir, "local.sock")); err == nil {
+				t.Error("the new process does not own the socket file")
+			}
+		})
+	}
+	f("after hello", "hello")
+	f("when the new one is ready", "ready")
+	f("after it has said go", "go")
+	f("when the new one serves", "serving")
+	f("after it has left", "left")
+}
+
+// A new process that gets no usable state ends, and says why.
+func TestUnusableState(t *testing.T) {
+	t.Parallel()
+	f := func(name, text, failed, logged string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needLinux(t)
+			w := newWeir(t)
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs := os.NewFile(uintptr(pair[1]), "upgrade")
+			c, err := newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			w.files, w.env = []*os.File{theirs}, []string{fmt.Sprint("WEIR_UPGRADE=", os.Getpid())}
+			w.address["app"] = "127.0.0.1:9"
+			w.write(onlyApp)
+			w.launch()
+			theirs.Close()
+			io.WriteString(c, text)
+			if status := w.wait(); status != 1 || !strings.Contains(w.log.String(), logged) {
+				t.Errorf("status %d:\n%s", status, w.log.String())
+			}
+			n, err := c.hear()
+			if got, _ := n["error"].(string); failed != "" && !strings.Contains(got, failed) || failed == "" && err == nil {
+				t.Errorf("it says %v, %v", n, err)
+			}
+		})
+	}
+	f("not JSON", "HTTP/1.1 400 Bad Request\r\n\r\n", "", "passed no state")
+	f("nothing", "{}", "", "passed no state")
+	f("another version", `{"kind": "state", "state": {"version": 2}}`, "this binary knows version 1", "restart weir instead")
+	f("without the old environment", `{"kind": "state", "state": {"version": 1}}`, "the environment does not have WEIR_CONFINED", "clears its environment")
+}
+
+// fakeNew is set in a new process that is a fake: the value is the step at which it fails.
+const fakeNew = "WEIR_E2E_FAKE_NEW"
+
+// TestFakeNewProcess is the program of a fake new process.
+func TestFakeNewProcess(t *testing.T) {
+	step := os.Getenv(fakeNew)
+	if step == "" {
+		return // it is not one
+	}
+	c, err := newNoteConn(os.NewFile(3, "upgrade"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) {
+		switch step {
+		case name + " dies":
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		case name + " hangs":
+			time.Sleep(time.Minute)
+		case name + " babbles":
+			c.say(note{"kind": "nonsense"})
+		case name + " closes":
+			c.Close()
+			time.Sleep(time.Minute)
+		}
+	}
+	c.hear()
+	at("state")
+	c.say(note{"kind": "hello"})
+	at("hello")
+	c.say(note{"kind": "ready", "taken": []note{}})
+	at("ready")
+	if n, err := c.hear(); err != nil || n["kind"] != "go" {
+		t.Fatalf("the old process says %v, %v", n, err)
+	}
+	at("go")
+}
+
+// The new process is killed, hangs or misbehaves at each step. The old one continues as if nothing had happened.
+func TestNewProcessFails(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp + "upgrade_timeout: 2s\n")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &load{w: w, stop: make(chan struct{})}
+	l.keep("HTTP/1.1", "tcp", w.at("web"))
+	l.keep("the health port", "tcp", w.at("health"))
+	l.run("new connections", l.fresh)
+	defer l.end()
+	failed := 0
+	f := func(step, stage string, words ...string) {
+		t.Helper()
+		w.script(fmt.Sprintf("%s='%s' exec '%s' -test.run='^TestFakeNewProcess$'", fakeNew, step, self))
+		w.signal(syscall.SIGUSR2)
+		failed++
+		w.wantFailed(failed, append(words, `"stage":"`+stage+`"`)...)
+		l.next(20)
+	}
+	f("state dies", "starting", "the new process ended (signal: killed)")
+	f("state babbles", "starting", `said \"nonsense\" instead of \"hello\"`)
+	f("hello dies", "loading", "the new process ended (signal: killed)")
+	f("hello hangs", "loading", "did not become ready within 2s (upgrade_timeout)")
+	f("hello babbles", "loading", `said \"nonsense\" instead of \"ready\"`)
+	f("hello closes", "loading", "the new process closed its connection")
+	f("ready dies", "accepting", "the new process ended (signal: killed)")
+	f("go dies", "accepting", "the new process ended (signal: killed)")
+	f("go hangs", "accepting", "the new process did not answer within 10s")
+	f("go babbles", "accepting", `said \"nonsense\" instead of \"serving\"`)
+	if children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", w.cmd.Process.Pid)); len(children) > 0 {
+		for _, one := range children {
+			if text, _ := os.ReadFile(one); strings.TrimSpace(string(text)) != "" {
+				t.Errorf("a child is left: %s", text)
+			}
+		}
+	}
+	before := w.descriptors()
+	f("go dies", "accepting")
+	eventually(t, "no descriptor is left", func() error {
+		if now := w.descriptors(); now > before+2 { // the clients come and go
+			return fmt.Errorf("%d descriptors, %d before", now, before)
+		}
+		return nil
+	})
+	w.install(executable(t))
+	w.upgrade()
+	l.next(20)
+}
+
+// Without free descriptors an upgrade fails like any other, and works once there are some.
+func TestUpgradeWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	limit := func(soft uint64) {
+		t.Helper()
+		var now unix.Rlimit
+		if err := unix.Prlimit(w.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &now); err != nil {
+			t.Fatal(err)
+		}
+		now.Cur = soft
+		if err := unix.Prlimit(w.cmd.Process.Pid, unix.RLIMIT_NOFILE, &now, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before unix.Rlimit
+	if err := unix.Prlimit(w.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	client := &keepAlive{network: "tcp", address: w.at("web")}
+	if err := client.ask(); err != nil {
+		t.Fatal(err)
+	}
+	limit(5) // all descriptors are in use
+	w.signal(syscall.SIGUSR2)
+	eventually(t, "the upgrade fails", func() error {
+		if w.linesWith(`"error"`, "the upgrade failed, and this process continues", "too many open files") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	if err := client.ask(); err != nil {
+		t.Errorf("an open connection: %v", err)
+	}
+	limit(before.Cur)
+	old, _ := w.upgrade()
+	if err := client.ask(); err != nil || client.c != nil {
+		t.Errorf("an open connection does not move: %v", err)
+	}
+	gone(t, old)
+}
+
+// The sockets of systemd move to the new process, and stay systemd's.
+func TestUpgradeAfterSocketActivation(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	w.address["web"] = ln.Addr().String()
+	w.activate("web", ln)
+	w.start(onlyApp)
+	for range 2 {
+		old, _ := w.upgrade()
+		if status, _, err := w.get("web", "/up"); status != 200 {
+			t.Errorf("%d, %v", status, err)
+		}
+		gone(t, old)
+	}
+	now := w.pid()
+	send(t, now, syscall.SIGTERM)
+	gone(t, now)
+	late, err := net.DialTimeout("tcp", w.at("web"), patience)
+	if err != nil {
+		t.Fatalf("the accept queue does not work: %v", errors.Join(err))
+	}
+	late.Close()
+}

@@ -1,0 +1,708 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// followLog makes the processes that take over write to the same log. The result is called after the start.
+// Without it, cmd.Wait would wait for all of them. When the test ends, all processes end.
+func (w *weir) followLog() (started func()) {
+	w.t.Helper()
+	r, end, err := os.Pipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.cmd.Stdout, w.cmd.Stderr = end, end
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		io.Copy(&w.log, r)
+		r.Close()
+	}()
+	return func() {
+		end.Close()
+		if w.cmd.Process == nil {
+			return
+		}
+		group := w.cmd.Process.Pid
+		w.t.Cleanup(func() {
+			syscall.Kill(-group, syscall.SIGKILL)
+			<-copied
+		})
+	}
+}
+
+// newUpgradable prepares a weir whose binary a test can replace.
+func newUpgradable(t *testing.T) *weir {
+	t.Helper()
+	needLinux(t)
+	w := newWeir(t)
+	w.upgrades = true
+	w.binary = filepath.Join(w.dir, "weir")
+	w.install(executable(t))
+	return w
+}
+
+// install makes another program the binary of w. The path is a symbolic link, as in many installations.
+func (w *weir) install(program string) {
+	w.t.Helper()
+	os.Remove(w.binary + ".new")
+	if err := errors.Join(os.Symlink(program, w.binary+".new"), os.Rename(w.binary+".new", w.binary)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// script makes a shell script the binary of w.
+func (w *weir) script(text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, fmt.Sprint("script", time.Now().UnixNano()))
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	w.install(path)
+}
+
+// pid returns the process that pid_file names.
+func (w *weir) pid() int {
+	w.t.Helper()
+	var pid int
+	eventually(w.t, "there is a pid_file", func() (err error) {
+		text, err := os.ReadFile(filepath.Join(w.dir, "weir.pid"))
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err
+	})
+	return pid
+}
+
+func send(t testing.TB, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatalf("cannot send %s to %d: %v", s, pid, err)
+	}
+}
+
+// upgrade starts an upgrade, waits until the new process has taken over, and returns both processes.
+func (w *weir) upgrade() (old, now int) {
+	w.t.Helper()
+	old = w.pid()
+	send(w.t, old, syscall.SIGUSR2)
+	within(w.t, time.Minute, "a new process takes over", func() error {
+		if now = w.pid(); now == old {
+			return fmt.Errorf("%d still serves", old)
+		}
+		return nil
+	})
+	return old, now
+}
+
+// wantFailed waits until the log has n errors about upgrades, the last of them with these words.
+func (w *weir) wantFailed(n int, words ...string) {
+	w.t.Helper()
+	within(w.t, time.Minute, "the upgrade fails", func() error {
+		if got := w.linesWith(`"error"`, "the upgrade failed, and this process continues"); got != n {
+			return fmt.Errorf("%d upgrades failed", got)
+		}
+		return nil
+	})
+	if w.linesWith(append(words, "the upgrade failed")...) == 0 {
+		w.t.Errorf("no error about an upgrade has %q:\n%s", words, w.log.tail(4<<10))
+	}
+	w.wantMetric(float64(n), "weir_upgrades_total", "result", "failure")
+}
+
+// gone waits until a process has ended.
+func gone(t testing.TB, pid int) {
+	t.Helper()
+	within(t, time.Minute, fmt.Sprint("process ", pid, " ends"), func() error {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, rest, _ := strings.Cut(string(state), ") "); err == nil && !strings.HasPrefix(rest, "Z") {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+}
+
+const upgradeConfig = `
+pid_file: '@@dir/weir.pid'
+listeners:
+  web: {address: '@web', protocol: http}
+  secure: {address: '@secure', protocol: tls}
+  raw: {address: '@raw', protocol: tcp}
+  local: {address: 'unix:@@dir/local.sock', protocol: http}
+certificates: [{cert: '@@dir/app.crt', key: '@@dir/app.key'}]
+routes:
+  - {listeners: [web, secure, local], backend: app}
+  - {listeners: [raw], backend: echo}
+backends:
+  app: {endpoints: ['@app', '@other'], sticky: {}, health_check: {interval: 1s, fall: 100, tcp: {}}}
+  echo: {protocol: tcp, endpoints: ['@echo']}
+drain: {lame_duck: 0s, timeout: 60s}
+`
+
+func startUpgradable(t *testing.T, more string) (*weir, *webBackend) {
+	t.Helper()
+	w := newUpgradable(t)
+	writeCertificate(t, w.dir, "app", false, "app.example.org")
+	app := newWebBackend(t, "app")
+	w.address["app"], w.address["other"], w.address["echo"] = app.address, newWebBackend(t, "other").address, newEchoBackend(t).address
+	return w.start(upgradeConfig + more), app
+}
+
+// load is clients of all kinds that send requests until it ends. Each request must be answered.
+type load struct {
+	w    *weir
+	stop chan struct{}
+	once sync.Once
+	all  sync.WaitGroup
+	done atomic.Int64
+}
+
+func (w *weir) startLoad() *load {
+	l := &load{w: w, stop: make(chan struct{})}
+	for range 2 {
+		l.keep("HTTP/1.1", "tcp", w.at("web"))
+		l.keep("HTTP/1.1 on a Unix socket", "unix", filepath.Join(w.dir, "local.sock"))
+		l.run("new connections", l.fresh)
+		l.run("new TLS connections", l.freshTLS)
+		l.run("raw TCP", l.raw)
+	}
+	for kind := range 2 {
+		r := &requests{t: w.t, base: "https://" + w.at("secure"), end: l.stop}
+		l.all.Go(func() { r.client(kind) })
+	}
+	l.keep("the health port", "tcp", w.at("health"))
+	return l
+}
+
+// keep sends requests on connections that stay open.
+func (l *load) keep(kind, network, address string) {
+	k := &keepAlive{network: network, address: address}
+	l.run(kind, k.ask, k.end)
+}
+
+// run calls f until the load ends, and then end.
+func (l *load) run(kind string, f func() error, end ...func()) {
+	l.all.Go(func() {
+		for _, end := range end {
+			defer end()
+		}
+		for {
+			select {
+			case <-l.stop:
+				return
+			default:
+			}
+			if err := f(); err != nil {
+				l.w.t.Errorf("%s: a request was lost: %v", kind, err)
+				return
+			}
+			l.done.Add(1)
+			time.Sleep(time.Millisecond) // other tests run beside this one
+		}
+	})
+}
+
+// end stops the load.
+func (l *load) end() {
+	l.once.Do(func() { close(l.stop) })
+	l.all.Wait()
+}
+
+// next waits until the load has made some more requests.
+func (l *load) next(n int64) {
+	l.w.t.Helper()
+	from := l.done.Load()
+	within(l.w.t, time.Minute, "the clients go on", func() error {
+		if now := l.done.Load(); now < from+n {
+			return fmt.Errorf("%d of %d", now-from, n)
+		}
+		return nil
+	})
+}
+
+// keepAlive sends requests on one connection until weir says that it closes it.
+type keepAlive struct {
+	network, address string
+	c                net.Conn
+	r                *bufio.Reader
+}
+
+func (k *keepAlive) ask() (err error) {
+	if k.c == nil {
+		if k.c, err = net.DialTimeout(k.network, k.address, patience); err != nil {
+			return err
+		}
+		k.c.SetDeadline(time.Now().Add(5 * time.Minute))
+		k.r = bufio.NewReader(k.c)
+	}
+	resp, _, err := ask(k.c, k.r, "GET", "app.example.org", "/")
+	if err != nil || resp.StatusCode != 200 {
+		return fmt.Errorf("%v, %w", resp, err)
+	}
+	if resp.Close {
+		k.end()
+	}
+	return nil
+}
+
+// end closes the connection: a drain waits for it.
+func (k *keepAlive) end() {
+	if k.c != nil {
+		k.c.Close()
+		k.c = nil
+	}
+}
+
+func (l *load) fresh() error {
+	c, err := net.DialTimeout("tcp", l.w.at("web"), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	_, err = askSeen(c, "app.example.org", "/")
+	return err
+}
+
+func (l *load) freshTLS() error {
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", l.w.at("secure"), anyCertificate("app.example.org"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	_, err = askSeen(c, "app.example.org", "/")
+	return err
+}
+
+func (l *load) raw() error {
+	c, err := net.DialTimeout("tcp", l.w.at("raw"), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	sent := []byte("some bytes")
+	if _, err := c.Write(sent); err != nil {
+		return err
+	}
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+		return fmt.Errorf("%q, %w", got, err)
+	}
+	return nil
+}
+
+// Another binary takes over several times under load, and no request is lost. Idle connections move with their
+// next response, tunnels stay, and sessions of TLS and of clients stay valid.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	l := w.startLoad()
+	defer l.end()
+	l.next(200)
+	for n := 1; n <= 3; n++ {
+		idle := dial(t, w.at("web"))
+		r := bufio.NewReader(idle)
+		resp, body, err := ask(idle, r, "GET", "app.example.org", "/")
+		if err != nil || resp.Close || len(resp.Cookies()) != 1 {
+			t.Fatalf("before: %v, %v", resp, err)
+		}
+		cookie := resp.Cookies()[0]
+		var first seen
+		json.Unmarshal(body, &first)
+		tunnel := openTunnel(t, w)
+		sessions := &anySession{}
+		for _, want := range []bool{false, true} {
+			if got, err := resumes(t, w, "app.example.org", tls.VersionTLS13, sessions); err != nil || got != want {
+				t.Fatalf("before: resumed is %t, %v", got, err)
+			}
+		}
+		old, now := w.upgrade()
+		if got, err := resumes(t, w, "app.example.org", tls.VersionTLS13, sessions); err != nil || !got {
+			t.Errorf("the session is not resumed by the new process: %v", err)
+		}
+		for range 5 {
+			c := dial(t, w.at("web"))
+			got, err := askSeen(c, "app.example.org", "/", "Cookie: "+cookie.Name+"="+cookie.Value)
+			c.Close() // otherwise the next upgrade waits for it
+			if err != nil || got.Backend != first.Backend {
+				t.Errorf("the cookie leads to %q instead of %q: %v", got.Backend, first.Backend, err)
+			}
+		}
+		if resp, _, err = ask(idle, r, "GET", "app.example.org", "/"); err != nil || !resp.Close {
+			t.Errorf("an idle connection does not move with its next response: %v, %v", resp, err)
+		}
+		idle.Close()
+		send(t, now, syscall.SIGUSR2)
+		eventually(t, "a second upgrade is refused", func() error {
+			if w.linesWith(`"warn"`, "no upgrade was started", fmt.Sprint("process ", old, " of the last upgrade still has connections")) != 1 {
+				return errNotYet
+			}
+			return nil
+		})
+		if _, err := tunnel.Write([]byte("y")); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(tunnel, make([]byte, 1)); err != nil {
+			t.Errorf("a tunnel of the old process: %v", err)
+		}
+		tunnel.Close()
+		gone(t, old)
+		eventually(t, "the new process knows that", func() error {
+			if w.linesWith("upgrade: the old process has ended") != n {
+				return errNotYet
+			}
+			return nil
+		})
+		l.next(100)
+	}
+	w.wantMetric(1, "weir_upgrades_total", "result", "success")
+	now := w.pid()
+	l.end()
+	send(t, now, syscall.SIGTERM)
+	gone(t, now)
+	for _, file := range []string{"weir.pid", "local.sock"} {
+		if _, err := os.Lstat(filepath.Join(w.dir, file)); err == nil {
+			t.Errorf("%s is left", file)
+		}
+	}
+	if n := w.linesWith(`"error"`); n > 0 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+// A new process that cannot take over changes nothing. The old one says why, and can be upgraded later.
+func TestUpgradeFails(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	l := w.startLoad()
+	defer l.end()
+	l.next(50)
+	failed := 0
+	f := func(words ...string) {
+		t.Helper()
+		send(t, w.cmd.Process.Pid, syscall.SIGUSR2)
+		failed++
+		w.wantFailed(failed, words...)
+		if pid := w.pid(); pid != w.cmd.Process.Pid {
+			t.Errorf("process %d took over", pid)
+		}
+		l.next(50)
+	}
+	w.script("exit 3")
+	f(`"stage":"starting"`, "the new process ended (exit status 3)")
+	w.script("echo HTTP/1.1 200 OK >&3; sleep 60")
+	f(`"stage":"starting"`, "the new process is not weir")
+	w.script("exec sleep 60")
+	f(`"stage":"starting"`, "did not answer within 10s; it hangs, or is not weir")
+	w.script("kill -9 $$")
+	f("the new process ended (signal: killed)")
+	w.install("/nowhere/weir")
+	f(`"stage":"starting"`, "cannot start "+w.binary, "no such file or directory")
+	w.install(executable(t))
+	good, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(w.dir, "bad.yaml")
+	os.WriteFile(bad, []byte("listeners: 7\n"), 0o644)
+	os.Rename(bad, w.config)
+	f(`"stage":"loading"`, "the new process cannot take over", "listeners")
+	os.WriteFile(bad, bytes.ReplaceAll(good, []byte("access_log: {path: '"), []byte("access_log: {path: '/proc/nowhere")), 0o644)
+	os.Rename(bad, w.config)
+	f(`"stage":"loading"`, "the new process cannot take over")
+	os.WriteFile(bad, good, 0o644)
+	os.Rename(bad, w.config)
+	if old, _ := w.upgrade(); old != w.cmd.Process.Pid {
+		t.Error("another process was upgraded")
+	}
+	l.next(50)
+}
+
+const onlyApp = `
+pid_file: '@@dir/weir.pid'
+listeners: {web: {address: '@web', protocol: http}}
+routes: [{listeners: [web], paths: [/up], respond: {status: 200, body: up}}, {listeners: [web], backend: app}]
+backends: {app: {endpoints: ['@app'], health_check: {interval: 1h, fall: 100, tcp: {}}}}
+`
+
+// loading starts an upgrade that stays in the stage loading, and returns the new process.
+func loading(t *testing.T, w *weir) int {
+	t.Helper()
+	before := w.linesWith("upgrade: waiting until this process is ready")
+	send(t, w.cmd.Process.Pid, syscall.SIGUSR2)
+	within(t, time.Minute, "the new process waits", func() error {
+		if w.linesWith("upgrade: waiting until this process is ready", "backend app") != before+1 {
+			return errNotYet
+		}
+		return nil
+	})
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", w.cmd.Process.Pid))
+	pids := strings.Fields(string(children))
+	if tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", w.cmd.Process.Pid)); len(pids) == 0 {
+		for _, task := range tasks {
+			children, _ = os.ReadFile(task)
+			pids = append(pids, strings.Fields(string(children))...)
+		}
+	}
+	if len(pids) == 0 {
+		t.Fatalf("weir has no child: %v", err)
+	}
+	pid, _ := strconv.Atoi(pids[len(pids)-1])
+	return pid
+}
+
+// A new process that does not become ready, is killed, or is overtaken by other events.
+func TestUpgradeWaits(t *testing.T) {
+	t.Parallel()
+	start := func(t *testing.T, timeout string) *weir {
+		t.Helper()
+		app := newWebBackend(t, "app")
+		w := newUpgradable(t)
+		w.address["app"] = app.address
+		w.start(onlyApp + "upgrade_timeout: " + timeout + "\n")
+		w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app")
+		app.server.Close() // the old process still uses the endpoint, and no new one can
+		return w
+	}
+	serves := func(t *testing.T, w *weir) {
+		t.Helper()
+		if status, _, err := w.get("web", "/up"); status != 200 {
+			t.Errorf("%d, %v", status, err)
+		}
+		if status, _, err := w.get("health", "/"); status != 200 {
+			t.Errorf("the health port says %d, %v", status, err)
+		}
+	}
+	t.Run("too long", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "3s")
+		child := loading(t, w)
+		w.wantFailed(1, `"stage":"loading"`, "the new process did not become ready within 3s (upgrade_timeout)")
+		gone(t, child)
+		serves(t, w)
+	})
+	t.Run("the new process is killed", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "1h")
+		send(t, loading(t, w), syscall.SIGKILL)
+		w.wantFailed(1, `"stage":"loading"`, "the new process ended (signal: killed)")
+		serves(t, w)
+	})
+	t.Run("the new process gets SIGTERM", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "1h")
+		send(t, loading(t, w), syscall.SIGTERM)
+		w.wantFailed(1, "a signal ended this process before it had taken over")
+		serves(t, w)
+	})
+	t.Run("the old process is killed", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "1h")
+		child := loading(t, w)
+		send(t, w.cmd.Process.Pid, syscall.SIGKILL)
+		eventually(t, "the new process takes over", func() error {
+			if pid := w.pid(); pid != child {
+				return fmt.Errorf("pid_file names %d", pid)
+			}
+			return nil
+		})
+		serves(t, w)
+		send(t, child, syscall.SIGTERM)
+		gone(t, child)
+	})
+	t.Run("the old process ends", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "1h")
+		child := loading(t, w)
+		if status := w.terminate(); status != 0 {
+			t.Errorf("it ended with status %d", status)
+		}
+		gone(t, child)
+		if err := refuses(w.at("web")); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("two upgrades and a reload", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "1h")
+		child := loading(t, w)
+		w.signal(syscall.SIGUSR2)
+		eventually(t, "the second upgrade is refused", func() error {
+			if w.linesWith(`"warn"`, "no upgrade was started", "an upgrade is in progress, in the stage loading") != 1 {
+				return errNotYet
+			}
+			return nil
+		})
+		before := w.hash()
+		w.write(strings.ReplaceAll(onlyApp, "body: up", "body: changed") + "upgrade_timeout: 1h\n")
+		w.signal(syscall.SIGHUP)
+		serves(t, w)
+		if w.hash() != before {
+			t.Error("a reload took effect during the upgrade")
+		}
+		send(t, child, syscall.SIGKILL)
+		w.wantFailed(1, "the new process ended (signal: killed)")
+		w.rehashed(before)
+		serves(t, w)
+	})
+}
+
+// SIGHUP to the old process, after a new one has taken over, makes the new one load its file and open its log.
+func TestReloadAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	tunnel := openTunnel(t, w)
+	old, _ := w.upgrade()
+	before := w.linesWith("configuration loaded", "SIGHUP")
+	send(t, old, syscall.SIGHUP)
+	eventually(t, "the new process loads its file", func() error {
+		if w.linesWith("configuration loaded", "SIGHUP") != before+1 {
+			return errNotYet
+		}
+		return nil
+	})
+	tunnel.Close()
+	gone(t, old)
+}
+
+// The new process gets the sockets that its configuration wants, wherever they are now, opens new ones, and the
+// others are closed.
+func TestUpgradeMovesListeners(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	gone1 := w.at("raw")
+	// The file changes only for the new process: the old one cannot read it.
+	text, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.script("exec " + executable(t) + " run -c " + w.config + ".next")
+	next := string(text)
+	next = strings.ReplaceAll(next, "  web: {", "  renamed: {")
+	next = strings.ReplaceAll(next, "[web, secure, local]", "[renamed, secure, local, more]")
+	next = strings.ReplaceAll(next, "  raw: {address: '"+gone1+"', protocol: tcp}", "  more: {address: '"+w.at("more")+"', protocol: http}")
+	next = strings.ReplaceAll(next, "  - {listeners: [raw], backend: echo}\n", "")
+	if err := os.WriteFile(w.config+".next", []byte(next), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old, _ := w.upgrade()
+	for _, name := range []string{"web", "more"} {
+		if status, _, err := w.get(name, "/"); status != 200 {
+			t.Errorf("%s: %d, %v", name, status, err)
+		}
+	}
+	if err := refuses(gone1); err != nil {
+		t.Errorf("the removed listener: %v", err)
+	}
+	gone(t, old)
+}
+
+// While both processes run, they share one limit of memory. Afterwards the new one has all of it.
+func TestUpgradeSharesMemory(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	writeCertificate(t, w.dir, "app", false, "app.example.org")
+	w.address["app"], w.address["other"], w.address["echo"] = newWebBackend(t, "app").address, newWebBackend(t, "other").address, newEchoBackend(t).address
+	w.env = []string{"GOMEMLIMIT=1GiB"}
+	w.start(upgradeConfig)
+	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+	tunnel := openTunnel(t, w)
+	old, _ := w.upgrade()
+	limit := w.metric("go_gc_gomemlimit_bytes")
+	if limit < 1<<28 || limit > 6<<27 {
+		t.Errorf("beside the old process the limit is %.0f", limit)
+	}
+	tunnel.Close()
+	gone(t, old)
+	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+}
+
+// systemd hears which process is the main one, and its watchdog is served by that one.
+func TestUpgradeTellsSystemd(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	path := filepath.Join(t.TempDir(), "n")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	heard := func() string {
+		t.Helper()
+		buf := make([]byte, 1<<10)
+		socket.SetReadDeadline(time.Now().Add(time.Minute))
+		n, err := socket.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+	w.address["app"] = newWebBackend(t, "app").address
+	w.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=200000"}
+	w.before = []string{"/bin/sh", "-c", `WATCHDOG_PID=$$ exec "$@"`, "sh"}
+	w.start(onlyApp)
+	for heard() != "WATCHDOG=1" {
+	}
+	w.script("exit 1")
+	w.signal(syscall.SIGUSR2)
+	for !strings.HasPrefix(heard(), "RELOADING=1\nMONOTONIC_USEC=") {
+	}
+	for heard() != "READY=1" {
+	}
+	w.install(executable(t))
+	_, now := w.upgrade()
+	for heard() != fmt.Sprintf("MAINPID=%d\nREADY=1", now) {
+	}
+	for heard() != "WATCHDOG=1" {
+	}
+	send(t, now, syscall.SIGTERM)
+	for heard() != "STOPPING=1" {
+	}
+}
+
+// As process 1 of a container, weir is not upgraded: the container would end with the old process.
+func TestProcessOneIsNotUpgraded(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.before = []string{need(t, "unshare"), "--pid", "--fork", "--kill-child"}
+	w.start(onlyApp)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", w.cmd.Process.Pid))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(children)))
+	if pid == 0 {
+		t.Fatalf("there is no child: %v", err)
+	}
+	send(t, pid, syscall.SIGUSR2)
+	eventually(t, "weir refuses", func() error {
+		if w.linesWith(`"warn"`, "no upgrade was started", "weir is process 1 of a container") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	if status, _, err := w.get("web", "/up"); status != http.StatusOK {
+		t.Errorf("%d, %v", status, err)
+	}
+}
