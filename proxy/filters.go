@@ -59,11 +59,16 @@ func (x *exchange) Certificate() *filter.Certificate {
 
 // RequestID returns the request's X-Request-Id, and makes one if there is none yet.
 func (x *exchange) RequestID() []byte {
+	x.identify()
+	return x.req.Get(message.XRequestID)
+}
+
+// identify makes sure that the request has its X-Request-Id.
+func (x *exchange) identify() {
 	if !x.identified {
 		x.identified = true
 		x.edge.forwarding.Identify(x)
 	}
-	return x.req.Get(message.XRequestID)
 }
 
 // Started returns the time at which the exchange began.

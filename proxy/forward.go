@@ -65,6 +65,7 @@ func (x *exchange) replyClosed(c *closed) {
 func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
+	x.identify()
 	if x.cert != nil {
 		x.cert.fields.EditRequest(x)
 	}

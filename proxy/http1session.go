@@ -272,7 +272,7 @@ func (s *http1Session) finish() {
 	if s.upgraded {
 		return // the exchange ends with its tunnel
 	}
-	now := time.Now()
+	now := s.started.Add(time.Since(s.started)) // time.Now reads two clocks
 	s.exchange.finish(now)
 	if s.charged {
 		s.charged = false

@@ -252,6 +252,25 @@ func TestMemoryOfCompression(t *testing.T) {
 	r.record().want(t, "reason", "client_gone") // the rig finds the account empty at its end
 }
 
+// A connection that waits for its next request holds no encoder.
+func TestIdleConnectionsHoldNoEncoder(t *testing.T) {
+	r := newPacked(t)
+	for _, two := range []bool{false, true} {
+		for _, encoding := range []string{"zstd", "br", "gzip"} {
+			resp := packedRequest(t, r, two, "GET", "/?n=100000", encoding)
+			if body := unpacked(t, resp); body != words(100_000) || resp.Header.Get("Content-Encoding") != encoding {
+				t.Errorf("%s: %q with %d bytes", encoding, resp.Header.Get("Content-Encoding"), len(body))
+			}
+			eventually(t, "no encoder is charged", func() error {
+				if n := r.proxy.Memory.Used(); n >= int64(compress.Gzip.Memory()) {
+					return fmt.Errorf("%d bytes are", n)
+				}
+				return nil
+			})
+		}
+	}
+}
+
 // While others use the cores for compression, the client gets the body as it is.
 func TestCompressionOfMany(t *testing.T) {
 	r := newPacked(t)

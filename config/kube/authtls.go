@@ -54,7 +54,7 @@ type certWish struct {
 
 // readCerts finds the Ingress that decides about the client certificates of each host.
 func (v *conversion) readCerts(owners []*claim.Owner) {
-	v.certs, v.firstCerts = map[hostIn]*hostCerts{}, map[string]*hostCerts{}
+	v.certs, v.firstNamed = map[hostIn]*hostCerts{}, nil
 	wishes := v.canaryCerts()
 	for _, o := range owners {
 		h := v.hostCerts[o]
@@ -67,6 +67,17 @@ func (v *conversion) readCerts(owners []*claim.Owner) {
 		}
 		wishes = append(wishes, certWish{h, o, *o, o.Hosts})
 	}
+	if len(wishes) == 0 {
+		return
+	}
+	v.firstNamed = map[string]*claim.Owner{}
+	for _, o := range owners {
+		for _, host := range o.Hosts {
+			if first := v.firstNamed[host]; first == nil || compareOwners(o, first) < 0 {
+				v.firstNamed[host] = o
+			}
+		}
+	}
 	slices.SortStableFunc(wishes, func(a, b certWish) int { return compareOwners(&a.age, &b.age) })
 	for i := range wishes {
 		for _, host := range wishes[i].hosts {
@@ -76,22 +87,20 @@ func (v *conversion) readCerts(owners []*claim.Owner) {
 }
 
 // wishCerts gives a host to the Ingress, if no older one of its namespace decides. If several namespaces
-// share the host, those that request certificates must agree about the policy.
+// share the host, only that of the oldest Ingress may request certificates: the others would change the
+// TLS of its clients.
 func (v *conversion) wishCerts(w *certWish, host string) {
-	in, first := hostIn{w.age.Name.Namespace, host}, v.firstCerts[host]
+	in, first := hostIn{w.age.Name.Namespace, host}, v.firstNamed[host]
 	if v.certs[in] != nil {
 		return
 	}
-	if shared := v.settings.HostOwnership != config.OwnedByNamespace; shared && w.asks() && first.asks() && first.policy("") != w.policy("") {
+	if v.settings.HostOwnership != config.OwnedByNamespace && w.asks() && first != nil && first.Name.Namespace != in.namespace {
 		if w.owner != nil {
-			v.closeFor(w.owner, "auth-tls-secret", fmt.Errorf("an older Ingress of the namespace %s has another Secret for %s, and a host has one TLS policy; use another host", first.secret.Namespace, claim.HostText(host)))
+			v.closeFor(w.owner, "auth-tls-secret", fmt.Errorf("the older %v of another namespace decides about the TLS of %s; use another host", first, claim.HostText(host)))
 		}
 		return
 	}
 	v.certs[in] = w.hostCerts
-	if !first.asks() {
-		v.firstCerts[host] = w.hostCerts
-	}
 }
 
 // canaryCerts returns what canaries want. ingress-nginx reads these annotations of canaries too.
@@ -124,18 +133,19 @@ func (v *conversion) canaryCerts() (wishes []certWish) {
 }
 
 // certsOf returns how the namespace that owns a host treats client certificates; nil: no annotation asks
-// for any. If hosts are shared, it is the namespace of the oldest Ingress that requests them.
+// for any. If hosts are shared, it is the namespace of the oldest Ingress with the host.
 func (v *conversion) certsOf(host string) *hostCerts {
 	if len(v.certs) == 0 {
 		return nil
 	}
-	if v.settings.HostOwnership != config.OwnedByNamespace {
-		return v.firstCerts[host]
+	owner := v.firstNamed[host]
+	if v.settings.HostOwnership == config.OwnedByNamespace {
+		owner = v.decision.HostOwner(host)
 	}
-	if o := v.decision.HostOwner(host); o != nil {
-		return v.certs[hostIn{o.Name.Namespace, host}]
+	if owner == nil {
+		return nil
 	}
-	return nil
+	return v.certs[hostIn{owner.Name.Namespace, host}]
 }
 
 // readAuthTLS reads the Secret of an Ingress with auth-tls-secret.

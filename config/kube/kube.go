@@ -135,7 +135,7 @@ type conversion struct {
 	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
 	hostCerts  map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
 	certs      map[hostIn]*hostCerts                // those that decide about the hosts of a namespace
-	firstCerts map[string]*hostCerts                // by host: those of the oldest Ingress that requests any
+	firstNamed map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
 	through    map[string]*claim.Claim              // by host: the claim that gets its TLS connections

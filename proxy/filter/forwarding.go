@@ -2,6 +2,8 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
@@ -51,7 +53,6 @@ func (f *Forwarding) EditRequest(x Exchange) {
 	}
 	f.dropUntrusted(r.req, r.trusts)
 	r.add()
-	x.RequestID()
 }
 
 // Identify gives the request exactly one X-Request-Id: the id of a trusted sender, or a new one.
@@ -76,19 +77,25 @@ type forwarded struct {
 }
 
 func (r *forwarded) add() {
-	var buf [64]byte
+	var buf, other [64]byte
 	req := r.req
-	r.addForwardedFor(appendAddr(buf[:0], r.origin.Client.Addr()))
+	sender := appendAddr(buf[:0], r.origin.Client.Addr())
+	client := sender
+	if a := r.client.Addr(); a != r.origin.Client.Addr() {
+		client = appendAddr(other[:0], a)
+	}
+	r.addForwardedFor(sender)
 	r.addSingle(message.XForwardedProto, []byte(r.scheme))
 	r.addSingle(message.XForwardedHost, req.Bytes(req.Host))
 	if r.client.IsValid() { // the client of a Unix socket has no address
-		req.Add(message.XRealIP, appendAddr(buf[:0], r.client.Addr()))
+		req.Add(message.XRealIP, client)
 	}
 	scheme := r.forwardedScheme()
-	r.addSingle(message.XForwardedPort, r.appendPort(buf[:0], scheme))
+	var port [len("65535")]byte
+	r.addSingle(message.XForwardedPort, r.appendPort(port[:0], scheme))
 	req.Add(message.XForwardedScheme, []byte(scheme))
 	req.Add(message.XScheme, []byte(scheme))
-	r.addForwarded()
+	r.addForwarded(client)
 }
 
 // single returns the field of that id that a trusted sender wrote, or -1. If several
@@ -145,25 +152,26 @@ func (r *forwarded) addForwardedFor(sender []byte) {
 }
 
 // addForwarded adds an element of RFC 7239 with the same content as the X-Forwarded fields
-// and X-Real-IP, which were added before.
-func (r *forwarded) addForwarded() {
-	var buf [512]byte
-	b := append(buf[:0], "for="...)
-	if a := r.client.Addr(); a.Is6() {
-		b = append(b, `"[`...)
-		b = appendAddr(b, a)
-		b = append(b, `]"`...)
-	} else {
-		b = appendAddr(b, a)
-	}
-	if host := r.forwardedHost(); len(host) > 0 {
-		b = append(b, `;host="`...) // the colon of a port needs the quotes (section 4)
-		b = append(b, host...)
-		b = append(b, '"')
-	}
-	b = append(b, ";proto="...)
-	b = append(b, r.forwardedScheme()...)
-	r.req.Add(message.Forwarded, b)
+// and X-Real-IP, which were added before. client is the text of the client's address.
+func (r *forwarded) addForwarded(client []byte) {
+	host, scheme := r.forwardedHost(), r.forwardedScheme()
+	r.req.Append(message.Forwarded, func(b []byte) []byte {
+		b = append(b, "for="...)
+		if r.client.Addr().Is6() {
+			b = append(b, `"[`...)
+			b = append(b, client...)
+			b = append(b, `]"`...)
+		} else {
+			b = append(b, client...)
+		}
+		if len(host) > 0 {
+			b = append(b, `;host="`...) // the colon of a port needs the quotes (section 4)
+			b = append(b, host...)
+			b = append(b, '"')
+		}
+		b = append(b, ";proto="...)
+		return append(b, scheme...)
+	})
 }
 
 // appendPort appends the port that the client used. This is rarely the listener's own
@@ -241,12 +249,10 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 
 // RequestID returns 128 random bits in hexadecimal.
 func RequestID() (id [32]byte) {
-	const digits = "0123456789abcdef"
-	hi, lo := rand.Uint64(), rand.Uint64()
-	for i := range 16 {
-		id[i] = digits[hi>>(60-4*i)&15]
-		id[16+i] = digits[lo>>(60-4*i)&15]
-	}
+	var bits [16]byte
+	binary.BigEndian.PutUint64(bits[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(bits[8:], rand.Uint64())
+	hex.Encode(id[:], bits[:])
 	return id
 }
 
