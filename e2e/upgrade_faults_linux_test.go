@@ -265,6 +265,7 @@ func TestNewProcessFails(t *testing.T) {
 	w := newUpgradable(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(onlyApp + "upgrade_timeout: 2s\n")
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app") // the first check
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -319,6 +320,7 @@ func TestUpgradeWithoutDescriptors(t *testing.T) {
 	w := newUpgradable(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(onlyApp)
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app") // the first check
 	limit := func(soft uint64) {
 		t.Helper()
 		var now unix.Rlimit

@@ -176,7 +176,9 @@ func startUpgradable(t *testing.T, more string) (*weir, *webBackend) {
 	writeCertificate(t, w.dir, "app", false, "app.example.org")
 	app := newWebBackend(t, "app")
 	w.address["app"], w.address["other"], w.address["echo"] = app.address, newWebBackend(t, "other").address, newEchoBackend(t).address
-	return w.start(upgradeConfig + more), app
+	w.start(upgradeConfig + more)
+	w.wantMetric(2, "weir_backend_endpoints_ready", "backend", "app") // the first checks
+	return w, app
 }
 
 // load is clients of all kinds that send requests until it ends. Each request must be answered.
