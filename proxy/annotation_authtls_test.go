@@ -266,3 +266,18 @@ func TestIngressAuthTLSBesideOtherFaults(t *testing.T) {
 		}
 	}
 }
+
+// An Ingress whose Secret is missing closes its hosts also if its rules have no paths.
+func TestIngressAuthTLSWithoutPaths(t *testing.T) {
+	const bare = `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: bare, namespace: a, creationTimestamp: "2026-01-01T00:00:00Z",
+  annotations: {nginx.ingress.kubernetes.io/auth-tls-secret: a/SECRET}}, spec: {ingressClassName: weir, tls: [{hosts: [a.example]}], rules: [{host: a.example}]}}
+---
+`
+	ca := writeCA(t)
+	for secret, want := range map[string]string{"gone": "503", "ca": "400"} {
+		i := newIngressRig(t, "", secretManifest("a/ca", "ca.crt", pemText("CERTIFICATE", ca.cert.Raw))+strings.Replace(bare, "SECRET", secret, 1)+ingress("a/app", 2, "a.example Prefix / app"))
+		if got := i.askAs("", "a.example/", "", 0).short(); got != want {
+			t.Errorf("with the Secret %s: %s, want %s", secret, got, want)
+		}
+	}
+}

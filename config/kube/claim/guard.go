@@ -49,9 +49,10 @@ func (d *Decision) closeHosts() {
 			continue
 		}
 		for _, c := range o.Claims {
-			if d.closed[c.hostIn()] == nil {
-				d.closed[c.hostIn()] = o.Guards
-			}
+			d.closeHost(c.hostIn(), o.Guards)
+		}
+		for _, host := range o.Hosts { // also those without paths
+			d.closeHost(hostIn{o.Name.Namespace, host}, o.Guards)
 		}
 	}
 	d.patterns = map[hostIn][]*Claim{}
@@ -66,6 +67,13 @@ func (d *Decision) closeHosts() {
 				d.closed[in] = o.Guards // comparing each path with each expression takes too long
 			}
 		}
+	}
+}
+
+// closeHost closes a host, unless an older object has closed it.
+func (d *Decision) closeHost(in hostIn, g *Guards) {
+	if d.closed[in] == nil {
+		d.closed[in] = g
 	}
 }
 
