@@ -214,15 +214,24 @@ func TestUnusableState(t *testing.T) {
 // fakeNew is set in a new process that is a fake: the value is the step at which it fails.
 const fakeNew = "WEIR_E2E_FAKE_NEW"
 
-// TestFakeNewProcess is the program of a fake new process.
-func TestFakeNewProcess(t *testing.T) {
+func init() {
 	step := os.Getenv(fakeNew)
 	if step == "" {
-		return // it is not one
+		return
 	}
+	if err := beFakeNew(step); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// beFakeNew is a fake new process, which runs instead of the tests and writes no files: weir has taken the right
+// from it.
+func beFakeNew(step string) error {
 	c, err := newNoteConn(os.NewFile(3, "upgrade"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	at := func(name string) {
 		switch step {
@@ -244,9 +253,10 @@ func TestFakeNewProcess(t *testing.T) {
 	c.say(note{"kind": "ready", "taken": []note{}})
 	at("ready")
 	if n, err := c.hear(); err != nil || n["kind"] != "go" {
-		t.Fatalf("the old process says %v, %v", n, err)
+		return fmt.Errorf("the old process says %v, %w", n, err)
 	}
 	at("go")
+	return nil
 }
 
 // The new process is killed, hangs or misbehaves at each step. The old one continues as if nothing had happened.
@@ -255,6 +265,7 @@ func TestNewProcessFails(t *testing.T) {
 	w := newUpgradable(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(onlyApp + "upgrade_timeout: 2s\n")
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app") // the first check
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +278,7 @@ func TestNewProcessFails(t *testing.T) {
 	failed := 0
 	f := func(step, stage string, words ...string) {
 		t.Helper()
-		w.script(fmt.Sprintf("%s='%s' exec '%s' -test.run='^TestFakeNewProcess$'", fakeNew, step, self))
+		w.script(fmt.Sprintf("%s='%s' exec '%s'", fakeNew, step, self))
 		w.signal(syscall.SIGUSR2)
 		failed++
 		w.wantFailed(failed, append(words, `"stage":"`+stage+`"`)...)
@@ -309,6 +320,7 @@ func TestUpgradeWithoutDescriptors(t *testing.T) {
 	w := newUpgradable(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(onlyApp)
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app") // the first check
 	limit := func(soft uint64) {
 		t.Helper()
 		var now unix.Rlimit
@@ -366,6 +378,7 @@ func TestUpgradeAfterSocketActivation(t *testing.T) {
 			t.Errorf("%d, %v", status, err)
 		}
 		gone(t, old)
+		w.alone()
 	}
 	now := w.pid()
 	send(t, now, syscall.SIGTERM)

@@ -29,7 +29,7 @@ type migration struct {
 
 func newMigrateCommand() *cobra.Command {
 	var source linting
-	var which string
+	var which, asGateway string
 	c := &cobra.Command{
 		Use:   "migrate FILE|- ...",
 		Short: "Print how to move from ingress-nginx to weir",
@@ -38,16 +38,24 @@ prints the configuration of weir that replaces the flags and the ConfigMap of
 ingress-nginx's controller, and before it, as comments, what to change and in
 which order. It changes nothing.
 
+With --gateway-api it prints the Ingresses as objects of the Gateway API instead.
+Ingresses that ask for anything that the Gateway API does not have stay Ingresses,
+and comments name them. weir serves both kinds side by side.
+
 Without a Deployment or DaemonSet of the controller, migrate takes a ConfigMap
 that looks like the controller's, and the default flags.`,
 		Example: `  weir migrate --cluster > weir.yaml
-  helm template ingress-nginx/ingress-nginx | weir migrate -`,
+  helm template ingress-nginx/ingress-nginx | weir migrate -
+  weir migrate --cluster --gateway-api infra/edge > gateway.yaml`,
 		DisableFlagsInUseLine: true,
 		Args:                  source.args,
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := source.read(c, args)
 			if m == nil {
 				return err
+			}
+			if asGateway != "" {
+				return errors.Join(err, printAsGateway(c.OutOrStdout(), m, asGateway))
 			}
 			move, wrong := newMigration(m, which)
 			if wrong != nil {
@@ -59,6 +67,7 @@ that looks like the controller's, and the default flags.`,
 	}
 	source.sourceFlags(c)
 	c.Flags().StringVar(&which, "controller", "", "the `NAMESPACE/NAME` of the controller's Deployment or DaemonSet, if there are several")
+	c.Flags().StringVar(&asGateway, "gateway-api", "", "print the Ingresses as objects of the Gateway API, for a Gateway of this `NAMESPACE/NAME`")
 	return c
 }
 

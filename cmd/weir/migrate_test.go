@@ -61,3 +61,35 @@ func TestMigrateChooses(t *testing.T) {
 	f("--controller a/b "+both, statusError, "", "no such Deployment or DaemonSet")
 	f("", statusUsage, "", "no input")
 }
+
+// With --gateway-api migrate prints objects that weir lint accepts, and names the Ingresses that stay.
+func TestMigrateToGatewayAPI(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "all.yaml")
+	text := `
+{apiVersion: v1, kind: Service, metadata: {name: app, namespace: shop}, spec: {ports: [{name: web, port: 80}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop}, spec: {ingressClassName: nginx, tls: [{hosts: [a.example], secretName: c}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: staff, namespace: shop, annotations: {nginx.ingress.kubernetes.io/auth-type: basic}}, spec: {rules: [{host: b.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, status := weir("migrate", "--gateway-api", "infra/edge", file)
+	for _, want := range []string{"# These stay Ingresses:\n# - Ingress shop/staff: the Gateway API has nothing", "kind: Gateway\n", "kind: ListenerSet\n", "name: web-redirect\n"} {
+		if status != 0 || !strings.Contains(out, want) {
+			t.Errorf("status %d, and it prints\n%s\nwithout %q", status, out, want)
+		}
+	}
+	made := filepath.Join(dir, "made.yaml")
+	if err := os.WriteFile(made, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, status := weir("lint", made); status != 0 {
+		t.Errorf("weir lint says of it\n%s", found)
+	}
+	if _, err, status := weir("migrate", "--gateway-api", "edge", file); status == 0 || !strings.Contains(err, "such as infra/edge") {
+		t.Errorf("without a namespace: status %d, %s", status, err)
+	}
+}

@@ -1,0 +1,72 @@
+package kube
+
+import (
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// After each of many random changes, also of Gateways, of their routes and of the file, the result is that of
+// a conversion from scratch. TestIncrementalConversion does the same for the other objects.
+func TestIncrementalGateways(t *testing.T) {
+	other := strings.Replace(gatewayConfig, "192.0.2.0/28", "192.0.2.0/30", 1)
+	for seed := range uint64(2) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		texts := []string{gatewayConfig, other}
+		fixed := mustRead(t, gatewayBase+strings.ReplaceAll(openGateway, "NAMESPACE", "a")+"\n---\n{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: a}, spec: {ports: [{port: 80}]}}")
+		objects := map[string]*Manifests{"": fixed}
+		c := Converter{File: mustParse(t, texts[0])}
+		for step := range 250 {
+			what := randomObject(random)
+			kind, rest, _ := strings.Cut(strings.SplitN(what, "kind: ", 2)[1], ",")
+			name, _, _ := strings.Cut(rest, ", creationTimestamp")
+			if random.IntN(4) == 0 {
+				what = "without " + kind + name
+				delete(objects, kind+name)
+			} else {
+				objects[kind+name] = mustRead(t, what)
+			}
+			if random.IntN(50) == 0 {
+				what += ", and another file"
+				texts[0], texts[1] = texts[1], texts[0]
+				c.File = mustParse(t, texts[0])
+			}
+			got, want := c.Convert(merged(objects)), (&Converter{File: c.File}).Convert(merged(objects))
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, change %d (%s): got\n%s\nwant\n%s", seed, step, what, showGateways(got), showGateways(want))
+			}
+		}
+	}
+}
+
+// randomObject returns an object of gatewayDice.
+func randomObject(random *rand.Rand) string {
+	bytes := make([]byte, 100)
+	for i := range bytes {
+		bytes[i] = byte(random.Uint32())
+	}
+	d := gatewayDice{bytes}
+	return d.object()
+}
+
+// merged returns the objects of several Manifests.
+func merged(all map[string]*Manifests) *Objects {
+	o := &Objects{Gateway: &gateway.Objects{}}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m := all[name]
+		o.Ingresses, o.Services = append(o.Ingresses, m.Ingresses...), append(o.Services, m.Services...)
+		if m.Gateway == nil {
+			continue
+		}
+		sum, more := reflect.ValueOf(o.Gateway).Elem(), reflect.ValueOf(m.Gateway).Elem()
+		for i := range sum.NumField() {
+			sum.Field(i).Set(reflect.AppendSlice(sum.Field(i), more.Field(i)))
+		}
+	}
+	return o
+}
