@@ -552,6 +552,33 @@ func TestUpgradeWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("an operator cordons the node meanwhile", func(t *testing.T) {
+		t.Parallel()
+		app := newWebBackend(t, "app")
+		w := newUpgradable(t)
+		w.address["app"] = app.address
+		w.start(strings.Replace(onlyApp, "interval: 1h", "interval: 1s", 1) + "upgrade_timeout: 1h\n")
+		w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app")
+		app.server.Close()
+		child := loading(t, w)
+		w.post("/cordon")
+		back, err := net.Listen("tcp", w.address["app"]) // the endpoint comes back
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer back.Close()
+		go http.Serve(back, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		within(t, time.Minute, "the new process takes over", func() error {
+			if pid := w.pid(); pid != child {
+				return fmt.Errorf("pid_file names %d", pid)
+			}
+			return nil
+		})
+		gone(t, w.cmd.Process.Pid)
+		if status, _, err := w.get("health", "/"); status != http.StatusServiceUnavailable {
+			t.Errorf("the health port of the new process says %d, %v", status, err)
+		}
+	})
 	t.Run("two upgrades and a reload", func(t *testing.T) {
 		t.Parallel()
 		w := start(t, "1h")
@@ -714,5 +741,49 @@ func TestProcessOneIsNotUpgraded(t *testing.T) {
 	})
 	if status, _, err := w.get("web", "/up"); status != http.StatusOK {
 		t.Errorf("%d, %v", status, err)
+	}
+}
+
+// The init process of a container ends with the process that it started: so weir is not upgraded there either.
+func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	tini := filepath.Join(w.dir, "tini")
+	if err := os.Symlink(need(t, "sh"), tini); err != nil {
+		t.Fatal(err)
+	}
+	w.before = []string{need(t, "unshare"), "--pid", "--fork", "--mount-proc", "--kill-child", tini, "-c", `"$0" "$@"; exit $?`}
+	w.start(onlyApp)
+	pid := w.cmd.Process.Pid
+	for range 2 { // from unshare to tini, and from there to weir
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+		if pid, _ = strconv.Atoi(strings.TrimSpace(string(children))); pid == 0 {
+			t.Fatalf("there is no child: %v", err)
+		}
+	}
+	send(t, pid, syscall.SIGUSR2)
+	eventually(t, "weir refuses", func() error {
+		if w.linesWith(`"warn"`, "no upgrade was started", "weir is the child of tini, process 1 of a container") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// If the new configuration has another pid_file, that of the old process does not stay.
+func TestUpgradeMovesPIDFile(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	old := w.pid()
+	w.write(strings.Replace(upgradeConfig, "@@dir/weir.pid", "@@dir/other.pid", 1))
+	send(t, old, syscall.SIGUSR2)
+	within(t, time.Minute, "the new process writes its file", func() error {
+		_, err := os.Stat(filepath.Join(w.dir, "other.pid"))
+		return err
+	})
+	if text, err := os.ReadFile(filepath.Join(w.dir, "weir.pid")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of the old process is still there: %q, %v", text, err)
 	}
 }

@@ -57,7 +57,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	defer signal.Stop(signals)
 	s := newServer(log, level, build)
 	s.watchResources(pressure.LimitMemory(os.LookupEnv, before.memory()))
-	s.path, s.confined = path, did
+	s.path, s.confined, s.pidFile = path, did, cfg.PIDFile
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a reload for a changed file must wait
 	err := s.startFirst(cfg, before, signals)
@@ -72,12 +72,13 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	}
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
+	before.removePIDFile(cfg.PIDFile)
 	if err := writePIDFile(cfg.PIDFile); err != nil {
 		s.log.Error("cannot write the file of the process id", zap.Error(err))
 	}
 	defer func() {
 		if !s.hasLeft() { // the new process writes the file
-			removePIDFile(cfg.PIDFile)
+			removePIDFile(cfg.PIDFile, os.Getpid())
 		}
 	}()
 	s.notify(notifyReady)

@@ -77,6 +77,7 @@ type server struct {
 	retelling  atomic.Bool                           // a timer will call tellRefusals
 
 	confined *confined // the rights that this process gave up; nil: none
+	pidFile  string    // path; empty: none
 
 	terminal     bool   // the log goes to a terminal
 	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration sets another path

@@ -229,6 +229,9 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 	for {
 		select {
 		case n, open := <-s.former.notes:
+			if open && n.Cordoned != nil {
+				s.node.SetCordoned(*n.Cordoned)
+			}
 			if !open || n.Kind == kind {
 				return nil
 			}
@@ -257,6 +260,7 @@ func (s *server) follow(reload func()) {
 			reload()
 		}
 	}
+	s.former.conn.Close()
 	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
 	s.besides(nil)
 }
@@ -304,13 +308,20 @@ func writePIDFile(path string) error {
 	return nil
 }
 
-// removePIDFile removes the file, if it is about this process.
-func removePIDFile(path string) {
+// removePIDFile removes the file, if it is about the process pid.
+func removePIDFile(path string, pid int) {
 	if path == "" {
 		return
 	}
-	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(os.Getpid()) {
+	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
 		os.Remove(path)
+	}
+}
+
+// removePIDFile removes the file of the former process, if this one writes another one.
+func (b *former) removePIDFile(now string) {
+	if b != nil && b.state.PIDFile != now {
+		removePIDFile(b.state.PIDFile, b.pid)
 	}
 }
 

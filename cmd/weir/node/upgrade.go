@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,6 +75,8 @@ type note struct {
 	State *passedState        `json:"state,omitempty"`
 	Taken []sockets.Inherited `json:"taken,omitempty"` // of ready
 	Error string              `json:"error,omitempty"` // of failed
+	// Cordoned is of go: an operator may have changed it since state. nil: it is as in state.
+	Cordoned *bool `json:"cordoned,omitempty"`
 }
 
 // The kinds of notes, in the order of an upgrade.
@@ -94,6 +97,7 @@ type passedState struct {
 	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
 	Tickets   json.RawMessage     `json:"tickets"`
 	StickyKey string              `json:"sticky_key,omitempty"`
+	PIDFile   string              `json:"pid_file,omitempty"` // path
 	Cordoned  bool                `json:"cordoned"`
 	Healthy   bool                `json:"healthy"`
 	Ready     bool                `json:"ready"`
@@ -109,12 +113,39 @@ type upgrade struct {
 	done   chan struct{} // closed when the upgrade that runs has ended; nil: none
 	left   chan struct{} // closed when the new process serves
 	binary string        // path
+	// container says why a container would end with this process; empty: none would.
+	container string
 }
 
 // newUpgrade notes by which path this process was started: afterwards another binary may be
 // there.
 func newUpgrade() *upgrade {
-	return &upgrade{at: stageNone, left: make(chan struct{}), binary: startedBinary(os.Args[0])}
+	return &upgrade{at: stageNone, left: make(chan struct{}), binary: startedBinary(os.Args[0]),
+		container: endsContainer(os.Getpid(), os.Getppid(), processName(1))}
+}
+
+// endsContainer returns why a container would end with this process; empty: none would. first is
+// the name of process 1.
+func endsContainer(pid, parent int, first string) string {
+	switch {
+	case pid == 1:
+		return "weir is process 1 of a container, which ends with it"
+	case parent == 0: // the parent is outside: the container shares its processes with others
+		return "weir is the main process of a container, which ends with it"
+	case parent == 1 && slices.Contains(endWithChild, first):
+		return "weir is the child of " + first + ", process 1 of a container, which ends with it"
+	}
+	return ""
+}
+
+// endWithChild are the init processes of containers (docker run --init and the like). They end when
+// the process ends that they have started.
+var endWithChild = []string{"tini", "tini-static", "docker-init", "podman-init", "catatonit", "dumb-init"}
+
+// processName returns the name of a process; empty: unknown.
+func processName(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSpace(string(text))
 }
 
 // startedBinary returns the path by which this process was started. Symbolic links are kept,
@@ -143,8 +174,8 @@ func (s *server) startUpgrade() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case os.Getpid() == 1:
-		refuse("weir is process 1 of a container, which ends with it; start a new container, and let this one drain")
+	case s.former == nil && u.container != "": // what has a former process is not what the container started
+		refuse(u.container + "; start a new container, and let this one drain")
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))
 	case s.former.running():
@@ -251,7 +282,8 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 	if err := u.advance(stageAccepting, c); err != nil {
 		return nil, err
 	}
-	if err := c.say(note{Kind: noteGo}); err != nil {
+	cordoned := s.node.State().Cordoned
+	if err := c.say(note{Kind: noteGo, Cordoned: &cordoned}); err != nil {
 		return nil, c.explain(err, acceptPatience)
 	}
 	if _, err := c.hear(noteServing, acceptPatience); err != nil {
@@ -270,7 +302,7 @@ func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 	s.change.Lock()
 	key := s.sticky.own
 	s.change.Unlock()
-	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: key,
+	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: key, PIDFile: s.pidFile,
 		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
 }
 
