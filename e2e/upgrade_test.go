@@ -547,6 +547,9 @@ func TestUpgradeWaits(t *testing.T) {
 		if status := w.terminate(); status != 0 {
 			t.Errorf("it ended with status %d", status)
 		}
+		if text := w.log.String(); !strings.Contains(text, "the upgrade was cancelled, because weir ends") || strings.Contains(text, "the upgrade failed") {
+			t.Errorf("weir logged:\n%s", text)
+		}
 		gone(t, child)
 		if err := refuses(w.at("web")); err != nil {
 			t.Error(err)

@@ -203,26 +203,30 @@ func (s *server) runUpgrade() {
 		s.moveOut(taken)
 		return
 	}
-	at := u.fail()
-	fields := []zap.Field{zap.String("stage", string(at)), zap.String("binary", u.binary), zap.Error(err)}
+	at, cancelled := u.failed()
+	fields := []zap.Field{zap.String("stage", string(at)), zap.String("binary", u.binary)}
 	if c := u.current(); c != nil {
 		fields = append(fields, zap.Int("new_pid", c.pid))
 		c.kill()
 	}
-	s.metrics.upgrades.WithLabelValues("failure").Inc()
 	s.besides(nil)
-	s.log.Error("the upgrade failed, and this process continues", fields...)
-	s.notify(notifyReady)
+	if cancelled {
+		s.log.Info("the upgrade was cancelled, because weir ends", fields...)
+	} else {
+		s.metrics.upgrades.WithLabelValues("failure").Inc()
+		s.log.Error("the upgrade failed, and this process continues", append(fields, zap.Error(err))...)
+		s.notify(notifyReady)
+	}
 	u.mu.Lock()
 	u.done, u.at, u.child = nil, stageNone, nil
 	u.mu.Unlock()
 }
 
-// fail returns the stage in which the upgrade failed.
-func (u *upgrade) fail() stage {
+// failed returns the stage in which the upgrade failed, and whether it failed because weir ends.
+func (u *upgrade) failed() (at stage, cancelled bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.at
+	return u.at, u.cancel
 }
 
 func (u *upgrade) current() *successor {
