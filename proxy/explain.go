@@ -191,6 +191,7 @@ func (e *edge) explainFilters(x *Explanation, r *Route, asked *route.Request, se
 	played.req, played.client = *asked.Head, origin.Client
 	answered := r.filters.Play(played)
 	x.Refusal = played.refusal
+	x.guardedBy(played.guard)
 	if answered {
 		x.Location = string(played.res.GetName("location"))
 		return
@@ -213,6 +214,15 @@ type playedExchange struct {
 	exchange
 	secure  bool
 	refusal *message.Refusal
+	guard   *Route // because of which RefusePath refuses
+}
+
+// RefusePath keeps the route for the explanation.
+func (x *playedExchange) RefusePath(path []byte) *message.Refusal {
+	if x.guard = x.guardOfPath(path); x.guard == nil {
+		return nil
+	}
+	return refuseGuardedRedirect
 }
 
 func (x *playedExchange) Secure() bool              { return x.secure }

@@ -13,6 +13,9 @@ import (
 // refuseGuardedRewrite: rewrite of a route must not lead around the guards of another route.
 var refuseGuardedRewrite = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "the route rewrites this path into one that another route restricts"}
 
+// refuseGuardedRedirect: a client that follows such a redirect would get refuseGuardedPath.
+var refuseGuardedRedirect = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "the route redirects to another spelling of a path that is restricted"}
+
 // isLessGuarded reports whether r forwards requests that a guard of the other route refuses.
 func (r *Route) isLessGuarded(than *Route) bool { return r.config.LessGuarded(than.config) }
 
@@ -33,11 +36,19 @@ func (h *host) guardOf(r *Route, path []byte, q *route.Request, counts func(*Rou
 
 // guardOfSpelling returns the route because of which h refuses a request with refuseGuardedPath.
 func (h *host) guardOfSpelling(q *route.Request) *Route {
-	r, found := h.paths.Find(q)
+	return h.guardOfPath(q.Head.Bytes(q.Head.Path), q)
+}
+
+// guardOfPath is guardOfSpelling for another path than that of the request. h may be nil.
+func (h *host) guardOfPath(path []byte, q *route.Request) *Route {
+	if h == nil || h.respelled == nil {
+		return nil
+	}
+	r, found := h.paths.FindOf(path, q)
 	if !found {
 		return nil
 	}
-	return h.guardOf(r, q.Head.Bytes(q.Head.Path), q, func(*Route) bool { return true })
+	return h.guardOf(r, path, q, func(*Route) bool { return true })
 }
 
 // guardOfRewrite returns a more guarded route whose endpoints would treat the request, which r has
@@ -63,6 +74,23 @@ func (x *exchange) entersGuarded(r *Route) bool {
 	guard := x.edge.guardOfRewrite(r, &route.Request{Head: &x.req, Client: x.client.Addr()})
 	x.err = errGuarded(guard)
 	return guard != nil
+}
+
+// RefusePath returns why weir would refuse this request if it had another path; nil: it would not
+// because of another route's guard.
+func (x *exchange) RefusePath(path []byte) *message.Refusal {
+	guard := x.guardOfPath(path)
+	if guard == nil {
+		return nil
+	}
+	x.err = errGuarded(guard)
+	return refuseGuardedRedirect
+}
+
+// guardOfPath returns the route because of which weir would refuse this request if it had another path.
+func (x *exchange) guardOfPath(path []byte) *Route {
+	h := x.edge.lookup(x.req.Bytes(x.req.Host))
+	return h.guardOfPath(path, &route.Request{Head: &x.req, Client: x.client.Addr()})
 }
 
 // whyGuarded returns the cause of refuseGuardedPath for the log.

@@ -96,6 +96,51 @@ func TestRewriteIntoGuardedPaths(t *testing.T) {
 	r.record().wantError(t, "the route admin restricts this path")
 }
 
+// redirecting has routes that redirect, beside guarded ones.
+const redirecting = `
+listeners: {web: {address: '@0', protocol: http}}
+routes:
+- {name: plain, listeners: [web], hosts: [a.test], backend: b}
+- {name: staff, listeners: [web], hosts: [a.test], paths: [/staff], clients: {allow: [192.0.2.0/24]}, backend: b}
+- {name: moved, listeners: [web], hosts: [a.test], paths: [/old], redirect: {prefix: /}}
+- {name: whole, listeners: [web], hosts: [a.test], paths: [/whole], redirect: {to: "{scheme}://{host}/%73taff"}}
+- {name: away, listeners: [web], hosts: [a.test], paths: [/away], redirect: {host: b.test, prefix: /}}
+- {name: open, listeners: [web], hosts: [b.test], paths: [/old], redirect: {prefix: /}}
+backends: {b: {endpoints: ['@b']}}
+`
+
+// A redirect to another spelling of a guarded path is refused at once: the next request would be.
+func TestRedirectToGuardedPaths(t *testing.T) {
+	r := newRig(t, redirecting, nil, "@b", "127.0.0.1:1")
+	c := r.dial("web")
+	f := func(host, path, want string) {
+		t.Helper()
+		c.write("%s", "GET "+path+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		res, _ := c.response("GET")
+		got := res.Header.Get("Location")
+		rec := r.record()
+		if res.StatusCode == 400 {
+			got, _ = rec["reason"].(string)
+			rec.wantError(t, "the route staff restricts this path")
+		}
+		if got != want {
+			t.Errorf("%s%s is answered with %d %q, want %q", host, path, res.StatusCode, got, want)
+		}
+	}
+	for _, path := range []string{"STAFF", "%73taff/x", "staff;a=b", "staff%2fx?y", "Staff//x"} {
+		f("a.test", "/old/"+path, "guarded_path")
+		f("a.test", "/away/"+path, "http://b.test/"+path) // perhaps another server
+		f("b.test", "/old/"+path, "http://b.test/"+path)
+	}
+	f("a.test", "/whole", "guarded_path")
+	f("a.test", "/old/staff", "http://a.test/staff") // the guard decides about the next request
+	f("a.test", "/old/staff/x?y", "http://a.test/staff/x?y")
+	f("a.test", "/old/other", "http://a.test/other")
+	f("a.test", "/old/x?/STAFF", "http://a.test/x?/STAFF")
+	c.write("GET /old/STAFF HTTP/1.1\r\nHost: a.test\r\n\r\n")
+	c.wantResponse(400, refuseGuardedRedirect.Detail+"\n")
+}
+
 // secret matches the guarded paths of rewriting, as an endpoint sees them that ignores case.
 var secret = regexp.MustCompile(`^(/admin(/|$)|/only$|/v[0-9]+/secret(/|$))`)
 

@@ -53,6 +53,9 @@ type Exchange interface {
 	// changes. The first call drops an id that weir does not trust, and makes a new one.
 	RequestID() []byte
 
+	// RefusePath returns why weir would refuse the request if it had this path instead of its own,
+	// because the path is another spelling of one that is guarded; nil: it would not.
+	RefusePath(path []byte) *message.Refusal
 	// Refuse answers the request with a refusal.
 	Refuse(r *message.Refusal)
 	// Begin begins another response of weir, of type text/plain. The filter may add HTTP

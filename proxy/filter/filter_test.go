@@ -37,6 +37,7 @@ type exchange struct {
 	server                  func(*Question) error
 	generated               bool
 	gone                    chan struct{} // closed when the client goes; nil: it stays
+	guarded                 string        // a path that RefusePath refuses
 }
 
 func newExchange(method, path string) *exchange {
@@ -45,6 +46,13 @@ func newExchange(method, path string) *exchange {
 	x.req.Target, x.req.Host = x.req.Path, x.req.StoreString("App.example.org:80")
 	x.req.IsHead = method == http.MethodHead
 	return x
+}
+
+func (x *exchange) RefusePath(path []byte) *message.Refusal {
+	if string(path) != x.guarded {
+		return nil
+	}
+	return &message.Refusal{Status: http.StatusBadRequest, Reason: "guarded_path"}
 }
 
 func (x *exchange) Request() *message.Request { return &x.req }

@@ -44,8 +44,8 @@ func (m *move) Answer(x Exchange) bool {
 	res := x.Begin(m.status, "redirect")
 	name := res.StoreString("Location")
 	location := res.Build(func(b []byte) []byte { return m.appendLocation(b, x) })
-	if !m.valid(res.Bytes(location), x.Request()) {
-		x.Refuse(refuseRewrite)
+	if refusal := m.check(res.Bytes(location), x); refusal != nil {
+		x.Refuse(refusal)
 		return true
 	}
 	res.AddSpans(name, location)
@@ -88,21 +88,54 @@ func (m *move) appendPort(b []byte, scheme string, req *message.Request) []byte 
 	return strconv.AppendInt(append(b, ':'), int64(port), 10)
 }
 
+// check returns why weir refuses the request instead of redirecting it to the new URL, or nil. Every
+// path has to be valid in a request. A path to which this client may return with its next request
+// must not be another spelling of a guarded path.
+func (m *move) check(location []byte, x Exchange) *message.Refusal {
+	url, _, _ := bytes.Cut(location, question)
+	scheme, rest, _ := bytes.Cut(url, schemeEnd)
+	authority, path := rest, rest[len(rest):]
+	if i := bytes.IndexByte(rest, '/'); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	if !m.valid(location, path, x.Request()) {
+		return refuseRewrite
+	}
+	if len(path) == 0 || !isOrigin(scheme, authority, x) {
+		return nil
+	}
+	return x.RefusePath(path)
+}
+
 // valid reports whether the path of a new URL would be valid in a request. Two slashes at its
 // beginning may only come from the request's own path.
-func (m *move) valid(location []byte, req *message.Request) bool {
-	_, rest, _ := bytes.Cut(location, schemeEnd)
-	rest, _, _ = bytes.Cut(rest, question)
-	path := rest[len(rest):]
-	if i := bytes.IndexByte(rest, '/'); i >= 0 {
-		path = rest[i:]
-	}
+func (m *move) valid(location, path []byte, req *message.Request) bool {
 	theirs := req.Bytes(req.Path)
 	if len(m.to.parts) > 0 && theirs[0] != '/' { // "*" would become a part of the host
 		return false
 	}
 	return message.ValidTarget(location) && !message.AmbiguousPath(path) &&
 		(!bytes.HasPrefix(path, twoSlashes) || bytes.HasPrefix(theirs, twoSlashes))
+}
+
+// isOrigin reports whether a URL has the scheme, the host and the port of the request. Only such a URL
+// is known to lead to the same listener again.
+func isOrigin(scheme, authority []byte, x Exchange) bool {
+	own := x.Request().Bytes(x.Request().Host)
+	return string(scheme) == schemeOf(x) &&
+		bytes.EqualFold(bytes.TrimSuffix(hostOf(authority), dot), bytes.TrimSuffix(hostOf(own), dot)) &&
+		portIn(authority, scheme) == portIn(own, scheme)
+}
+
+// portIn returns the port of an authority, or the default port of the scheme.
+func portIn(authority, scheme []byte) int {
+	if port, err := strconv.Atoi(string(portOf(authority))); err == nil {
+		return port
+	}
+	if string(scheme) == "https" {
+		return 443
+	}
+	return 80
 }
 
 var schemeEnd, twoSlashes = []byte("://"), []byte("//")

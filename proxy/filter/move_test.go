@@ -72,6 +72,34 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// A redirect to another spelling of a guarded path is refused if the client would return to the same
+// origin. Other URLs may lead to other servers.
+func TestMovesToGuardedPaths(t *testing.T) {
+	f := func(d config.Redirect, secure bool, host, want string) {
+		t.Helper()
+		d.Status = 308
+		x := newExchange("GET", "/old")
+		x.req.Host, x.secure, x.guarded = x.req.StoreString(host), secure, "/STAFF"
+		if got := movedTo(t, &config.Route{Paths: paths("/old"), Redirect: &d}, x); !strings.HasPrefix(got, want) {
+			t.Errorf("%+v answers a request to %s (TLS: %t) with %q, not %q", d, host, secure, got, want)
+		}
+	}
+	staff := config.Redirect{Path: "/STAFF"}
+	f(staff, false, "a.test", "400 guarded_path")
+	f(staff, true, "a.test:8443", "400 guarded_path")
+	f(config.Redirect{Prefix: "/STAFF"}, true, "[::1]:8443", "400 guarded_path")
+	f(config.Redirect{To: "{scheme}://{host}/STAFF"}, false, "A.test.", "400 guarded_path")
+	f(config.Redirect{To: "{scheme}://{host}/STAFF?a=b"}, false, "A.test:80", "400 guarded_path")
+	f(config.Redirect{To: "https://A.TEST/STAFF"}, true, "a.test:443", "400 guarded_path")
+	f(config.Redirect{Host: "a.test", Path: "/STAFF"}, true, "a.test", "400 guarded_path")
+
+	f(config.Redirect{Path: "/staff"}, false, "a.test", "308 http://a.test/staff")
+	f(config.Redirect{Host: "b.test", Path: "/STAFF"}, false, "a.test", "308 http://b.test/STAFF")
+	f(config.Redirect{To: "https://a.test/STAFF"}, false, "a.test", "308 https://a.test/STAFF")
+	f(config.Redirect{To: "{scheme}://{host}/STAFF"}, false, "a.test:8080", "308 http://a.test/STAFF")
+	f(config.Redirect{Path: "/STAFF", Port: 8443}, true, "a.test", "308 https://a.test:8443/STAFF")
+}
+
 // Whatever a client sends, it cannot choose the host to which a redirect leads, and cannot end the
 // header.
 func FuzzMove(f *testing.F) {

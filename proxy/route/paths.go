@@ -42,7 +42,12 @@ type entry[T any] struct {
 // Find returns the route of a request: of the first match in the order of precedence that
 // accepts the request. It returns false if no match does.
 func (p *Paths[T]) Find(r *Request) (route T, found bool) {
-	if e := p.find(r.Head.Bytes(r.Head.Path), r); e != nil {
+	return p.FindOf(r.Head.Bytes(r.Head.Path), r)
+}
+
+// FindOf is Find for another path than that of the request, such as the path of a redirect.
+func (p *Paths[T]) FindOf(path []byte, r *Request) (route T, found bool) {
+	if e := p.find(path, r); e != nil {
 		return e.route, true
 	}
 	return route, false
