@@ -251,6 +251,41 @@ func FuzzGuardedPaths(f *testing.F) {
 	})
 }
 
+// HTTP headers that an entry of auth sets are dropped on all routes of all listeners, before the route is
+// chosen. So are those that the client's Connection names.
+func TestAssertedHeadersReachNoRoute(t *testing.T) {
+	seen := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.Contains(strings.ToLower(name), "user") || name == "X-Tenant" {
+				w.Write([]byte(name + " "))
+			}
+		}
+	})
+	r := newRig(t, `
+listeners: {web: {address: '@0', protocol: http}}
+auth: {sso: {forward: {url: 'http://127.0.0.1:1/', headers: [X-Auth-User]}}}
+routes:
+- {name: open, listeners: [web], backend: b}
+- {name: root, listeners: [web], match: {headers: {X-Auth-User: root}}, respond: {status: 200, body: root}}
+- {name: tenant, listeners: [web], match: {headers: {X-Tenant: blue}}, respond: {status: 200, body: blue}}
+backends: {b: {endpoints: ['@b']}}
+`, nil, "@b", seen)
+	c := r.dial("web")
+	f := func(want, fields string) {
+		t.Helper()
+		c.write("%s", "GET / HTTP/1.1\r\nHost: a.test\r\n"+fields+"\r\n")
+		if _, got := c.response("GET"); got != want {
+			t.Errorf("the answer to %q is %q, want %q", fields, got, want)
+		}
+	}
+	for _, name := range []string{"X-Auth-User", "x-auth-user", "X_Auth_User", "X.AUTH-USER"} {
+		f("", name+": root\r\n")
+	}
+	f("X-Users ", "X-Users: root\r\n")
+	f("blue", "X-Tenant: blue\r\n")
+	f("", "X-Tenant: blue\r\nConnection: x-tenant\r\n")
+}
+
 // left is a wire to a client that has gone.
 type left struct{ mute }
 

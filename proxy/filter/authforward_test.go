@@ -108,7 +108,7 @@ func TestForwardAsks(t *testing.T) {
 	x := newExchange("PUT", "/a?b")
 	x.client, x.secure = netip.MustParseAddrPort("203.0.113.7:1"), true
 	for _, line := range []string{"Cookie: s=1", "Authorization: Basic a", "X-Tenant: t", "Accept: */*", "CDN-Loop: cdn",
-		"Range: bytes=0-1", "If-None-Match: x", "If_Match: x", "Expect: 100-continue", "Upgrade: websocket", "Connection: x", "Content-Type: a", "Content_Length: 4", "Content-Length: 4",
+		"Range: bytes=0-1", "If-Range: x", "If-None-Match: x", "If-Match: x", "If_Match: x", "If-Modified-Since: x", "If-Unmodified-Since: x", "Expect: 100-continue", "Upgrade: websocket", "Connection: x", "Content-Type: a", "Content_Length: 4", "Content-Length: 4",
 		"Transfer-Encoding: chunked", "TE: trailers", "X-Forwarded-For: 1.1.1.1", "X_Forwarded_Method: GET", "X-Forwarded-Uri: /open", "X-Original-URL: /open", "X-Original.Method: GET",
 		"X-Real-IP: 1.1.1.1", "X-Auth-User: root", "x_auth_user: root", "X.AUTH.GROUPS: root", "X-HTTP-Method-Override: POST"} {
 		name, value, _ := strings.Cut(line, ": ")

@@ -118,3 +118,21 @@ func TestParseSome(t *testing.T) {
 		t.Errorf("the errors are %v", errs)
 	}
 }
+
+// counted is a hash that counts its checks.
+type counted struct{ checks int }
+
+func (c *counted) matches([]byte) bool { c.checks++; return true }
+func (c *counted) cost() int           { return 1 }
+
+// A check takes one hash, also for a user who is not in the file: the time does not tell who is.
+func TestEachCheckTakesOneHash(t *testing.T) {
+	ada, unknown := new(counted), new(counted)
+	file := &File{users: map[string]hash{"ada": ada}, unknown: unknown}
+	if !file.Check([]byte("ada"), []byte("x")) || ada.checks != 1 || unknown.checks != 0 {
+		t.Errorf("a user of the file takes %d and %d hashes", ada.checks, unknown.checks)
+	}
+	if file.Check([]byte("eve"), []byte("x")) || ada.checks != 1 || unknown.checks != 1 {
+		t.Errorf("an unknown user takes %d and %d hashes", ada.checks-1, unknown.checks)
+	}
+}
