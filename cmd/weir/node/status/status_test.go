@@ -160,11 +160,11 @@ func TestWatch(t *testing.T) {
 	if rows = observe(12 * time.Second); !near(rows[1].Now.Seconds, 6) {
 		t.Errorf("fifth observation: %+v", rows[1].Now)
 	}
-	w.Forget(start.Add(30 * time.Second))
+	w.forget(start.Add(30 * time.Second))
 	if w.rows == nil {
 		t.Error("forgotten after 18 s")
 	}
-	w.Forget(start.Add(2 * time.Minute))
+	w.forget(start.Add(2 * time.Minute))
 	if w.rows != nil || !w.last.IsZero() {
 		t.Error("not forgotten after 2 minutes")
 	}
