@@ -377,7 +377,7 @@ func TestHelpFiles(t *testing.T) {
 			t.Errorf("%s completes nothing for %s", c.file, c.shell)
 		}
 	}
-	if _, err := writtenBy(t.Context(), "/bin/false", t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "weir man: ") {
+	if _, err := writtenBy(t.Context(), "/bin/false", t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "weir man ") {
 		t.Errorf("a weir that fails: %v", err)
 	}
 }
