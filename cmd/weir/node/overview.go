@@ -110,11 +110,11 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 	}
 }
 
-// leastForMemory is the least number of connections for which memory is divided by it.
+// leastForMemory is the number of open connections from which the Overview shows memory per connection.
 const leastForMemory = 1000
 
-// longParts sets the lists of routes, backends and certificates, without the endpoints, and the parts of o
-// that are read together with them. query has the parameters of the request.
+// longParts sets the traffic, the TLS handshakes, and the lists of routes, backends (without endpoints) and
+// certificates. It also calls describe. query has the parameters of the request.
 func (s *server) longParts(now time.Time, query url.Values, o *status.Overview) {
 	v := &s.overview
 	v.mu.Lock()
