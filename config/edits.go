@@ -190,8 +190,8 @@ func (v *draft) checkEdits(r *Route) {
 	}
 }
 
-// requestSettings returns the fields of r that work on requests, which tunnels do not have. checkRedirect
-// and checkHSTS report redirect and hsts of tunnels.
+// requestSettings returns the fields of r that a route of tunnels must not set. Redirect and HSTS are not
+// among them, because checkRedirect and checkHSTS report them.
 func (r *Route) requestSettings() (fields []any) {
 	for _, k := range requestKeys {
 		if field := k.value.field(r); field != any(&r.Redirect) && field != any(&r.HSTS) {

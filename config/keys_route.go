@@ -21,7 +21,7 @@ func (r *Route) section() section {
 
 var (
 	routeKeys   []key
-	requestKeys []key // those that work on requests
+	requestKeys []key // the keys of routeKeys with forRequests
 	routeRules  []*schema
 )
 

@@ -29,7 +29,7 @@ type Redirect struct {
 	DropQuery bool
 }
 
-// Moves reports whether the redirect leads to another URL than that of the request over https.
+// Moves reports whether the redirect leads to another URL than the URL of the request with https.
 func (d *Redirect) Moves() bool {
 	return d.To != "" || d.Host != "" || d.Prefix != "" || d.Path != "" || d.Always
 }

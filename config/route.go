@@ -23,8 +23,8 @@ type Path struct {
 	// the path. Only paths of the file, and those with Decoded, have it.
 	Expression bool
 	// Decoded makes an Expression of an Ingress match as in ingress-nginx: in upper and lower case,
-	// and the path with its escapes decoded and its slashes merged. Among puts another path of a
-	// host with such expressions among them, in the order of their lengths.
+	// and the path with its escapes decoded and its slashes merged. Among marks any other path of a
+	// host with such expressions: weir orders it and the expressions together, by their lengths.
 	Decoded, Among bool
 	// Closed marks a path that weir closes for all clients. It matches all paths that an
 	// endpoint may treat as the same: with escapes, with doubled slashes, and in any
@@ -67,7 +67,7 @@ type Route struct {
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends []WeightedBackend
-	Sticky   *StickyCookie // the cookie of sticky sessions; nil: that of the backend
+	Sticky   *StickyCookie // the cookie of sticky sessions; nil: the cookie of the backend
 	// HashBy is the key by which backends with Balance Hash choose; empty: the client address. Only
 	// routes made from Kubernetes objects have it.
 	HashBy    []HashPart
@@ -83,7 +83,7 @@ type Route struct {
 	Clients   *Clients     // nil: every client
 	Auth      string       // the name of an Auth; empty: requests need no authentication
 	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
-	Errors    []ErrorPage  // the first one with the status counts
+	Errors    []ErrorPage  // the first entry with the status of a response applies
 	Mirror    []Mirror
 	RateLimit string        // the name of a rate limit; empty: none
 	InFlight  *InFlight     // nil: no limit
@@ -93,7 +93,7 @@ type Route struct {
 	// ClientCert is nil if the route leaves client certificates to its TLS policy. Only objects have it.
 	ClientCert *ClientCert
 	Timeouts   *RouteTimeouts // nil: none
-	Retries    *RouteRetries  // nil: those of the backend
+	Retries    *RouteRetries  // nil: the retries of the backend
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -141,8 +141,8 @@ func (o *RouteOrder) Compare(p *RouteOrder) int {
 // Satisfy is how Clients and Auth of a route combine.
 type Satisfy string
 
-// The combinations. With SatisfyAny a client in Clients.Allow needs no authentication, and an
-// authenticated one need not be in it. Clients.Deny applies to all.
+// The combinations. With SatisfyAny it is enough that the client is in Clients.Allow, or that the
+// request is authenticated. Clients.Deny applies to all requests.
 const (
 	SatisfyAll Satisfy = "all"
 	SatisfyAny Satisfy = "any"

@@ -101,11 +101,12 @@ func exchangeRaw(t *testing.T, address, request string) {
 	}
 }
 
-// varying matches what differs between two requests: the time, durations in seconds, and the request ID.
+// varying matches the parts of a line that differ between two requests: the time, durations in seconds, and the
+// request ID.
 var varying = regexp.MustCompile(`\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}| \d+\.\d{3} | [0-9a-f]{32}$`)
 
-// maskedLines returns the lines of a file with "~" for what differs, sorted: a line may be written after the next
-// request has begun.
+// maskedLines returns the lines of a file with "~" in place of the varying parts. It sorts the lines, because a
+// line may be written after the line of the next request.
 func maskedLines(t *testing.T, file string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

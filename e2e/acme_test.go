@@ -359,8 +359,8 @@ func (w *weir) shownCertificates() map[string]shownCertificate {
 	return all
 }
 
-// The authority refuses a name. The status page and weir top say why, and when weir will try again, also after
-// a restart, which asks the authority nothing.
+// The authority refuses a name. The status page and weir top show the reason and the time of the next attempt.
+// They also do so after a restart, although weir then sends no request to the authority.
 func TestFailedCertificateIsShown(t *testing.T) {
 	t.Parallel()
 	ca := newPebble(t, pebbleOptions{blocked: []string{"never.example.org"}}).run()
@@ -372,10 +372,10 @@ func TestFailedCertificateIsShown(t *testing.T) {
 		within(t, time.Minute, "the status page shows both certificates "+when, func() error {
 			shown := w.shownCertificates()
 			if c := shown["app.example.org"]; c.Source != "acme" || time.Until(c.NotAfter) < time.Hour || c.Error != "" {
-				return fmt.Errorf("the one that weir has is %+v", c)
+				return fmt.Errorf("app.example.org: %+v", c)
 			}
 			if c := shown["never.example.org"]; c.Source != "acme" || !c.NotAfter.IsZero() || !strings.Contains(c.Error, "rejectedIdentifier") || time.Until(c.Next) <= 0 {
-				return fmt.Errorf("the other one is %+v", c)
+				return fmt.Errorf("never.example.org: %+v", c)
 			}
 			return nil
 		})

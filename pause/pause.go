@@ -59,6 +59,14 @@ func IfDue() {
 	due.Store(time.Now().Add(stretch).UnixNano())
 }
 
+// InLoop calls IfDue in every 64th step of a loop; i is the index of the step. It is for steps that take
+// less time than a look at the clock.
+func InLoop(i int) {
+	if i%64 == 0 {
+		IfDue()
+	}
+}
+
 // pollNetwork makes goroutines runnable whose network events have come. The runtime itself polls
 // when a processor has nothing to do. While it sweeps garbage, the only processor of a process has
 // always something to do, and then the runtime polls every 10 ms. It also polls when it starts the

@@ -82,15 +82,21 @@ func TestNetworkGoesFirst(t *testing.T) {
 			}
 		}
 	}()
+	// On a busy machine the kernel may stop the runtime's monitor thread just after it has taken an event,
+	// and a pause cannot hand on this event. Without pollNetwork, nearly all bytes are late.
+	late := 0
 	for n := range int64(100) {
 		client.Write([]byte{0})
 		for i := 0; read.Load() == n; i++ {
 			if i == 5 {
-				t.Fatalf("byte %d was not read after five pauses", n)
+				late++
 			}
 			due.Store(0)
 			IfDue()
 		}
+	}
+	if late > 10 {
+		t.Errorf("%d of 100 bytes were not read after five pauses", late)
 	}
 }
 

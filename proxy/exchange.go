@@ -100,6 +100,9 @@ func (x *exchange) begin() {
 	}
 }
 
+// now returns the time. It reads only the monotonic clock, and time.Now also the wall clock.
+func (x *exchange) now() time.Time { return x.started.Add(time.Since(x.started)) }
+
 // answer answers a request that could not be read. The caller then calls finish.
 func (x *exchange) answer(r *message.Refusal) {
 	x.begin()

@@ -272,7 +272,7 @@ func (s *http1Session) finish() {
 	if s.upgraded {
 		return // the exchange ends with its tunnel
 	}
-	now := s.started.Add(time.Since(s.started)) // time.Now reads two clocks
+	now := s.now()
 	s.exchange.finish(now)
 	if s.charged {
 		s.charged = false

@@ -395,7 +395,7 @@ func (x *exchange) serveHTTP2(h *http2.Exchange) {
 		h.SetWriteTimeout(0) // the tunnel has limits of its own
 		return
 	}
-	x.finish(time.Now())
+	x.finish(x.now())
 	h.AwaitEnd(timeout)
 }
 

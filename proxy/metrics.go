@@ -264,9 +264,9 @@ func unseen() prometheus.Counter {
 }
 
 // retain drops the series of routes that t does not have. It runs after each change of a cluster
-// with thousands of routes, so it looks only at those that differ from the last table. It returns
-// the names of routes that are gone or have changed. Requests may use the metrics meanwhile; the
-// caller makes sure that nobody else calls retain.
+// with thousands of routes, so it looks only at routes that differ from the last table. It returns
+// the names of routes that are gone or have changed. Requests may use the metrics meanwhile. The
+// caller makes sure that no two calls of retain overlap.
 func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 	var before []*Route
 	if m.table != nil {
@@ -291,8 +291,8 @@ func (m *Metrics) retain(t *Table) (changed map[string]bool) {
 	return changed
 }
 
-// lockEach calls f for each of the elements, with m.mu held. There may be thousands of them, so it
-// does not hold the lock all the time, and pauses.
+// lockEach calls f for each element, with m.mu held during the call. Between two of thousands of elements,
+// requests may take the lock, and lockEach pauses.
 func lockEach[T any](m *Metrics, all []T, f func(T)) {
 	for _, one := range all {
 		pause.IfDue()
@@ -313,7 +313,7 @@ func (m *Metrics) begin(t *Table) (fresh []*routeMetrics) {
 	return fresh
 }
 
-// removeOthers drops the series that the routes of a namespace shared, if it has no routes any more.
+// removeOthers drops the shared series of each namespace that has no routes any more.
 func (m *Metrics) removeOthers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

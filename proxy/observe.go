@@ -12,25 +12,20 @@ import (
 
 // This file reads the metrics for the status page.
 
-// Total returns the counts of all exchanges since the start, those without a route included.
+// Total returns the counts of all exchanges since the start, also of exchanges without a route.
 func (m *Metrics) Total() (sum tally.Counts) {
 	list, removed := m.all()
 	sum = removed
 	for i, s := range list.traffic {
-		if i%pauseEvery == 0 {
-			pause.IfDue()
-		}
+		pause.InLoop(i)
 		s.AddTo(&sum)
 	}
 	return sum
 }
 
-// pauseEvery is how many series are read between two calls of pause.IfDue.
-const pauseEvery = 64
-
 // Traffic returns the traffic of each route that has had any. A route with several backends occurs more
-// than once. Routes of a namespace that share their time series occur as NAMESPACE/other. The order stays
-// until a route is removed, and new ones come last. The caller must not change the result.
+// than once. Routes of a namespace that share their time series occur as NAMESPACE/other. New series come
+// last, and the others keep their order until a route is removed. The caller must not change the result.
 func (m *Metrics) Traffic() []*tally.Series {
 	list, _ := m.all()
 	return list.traffic
@@ -44,9 +39,7 @@ var answers = []string{"respond", "redirect", "cors_preflight", "acme_challenge"
 func (m *Metrics) EachRefusal(f func(route, reason string, n uint64)) {
 	list, _ := m.all()
 	for at, s := range list.series {
-		if at%pauseEvery == 0 {
-			pause.IfDue()
-		}
+		pause.InLoop(at)
 		replies := s.replies.list.Load()
 		if replies == nil {
 			continue
@@ -62,7 +55,7 @@ func (m *Metrics) EachRefusal(f func(route, reason string, n uint64)) {
 // seriesList has the series of all routes. It never changes.
 type seriesList struct {
 	series  []*routeSeries
-	traffic []*tally.Series // of these
+	traffic []*tally.Series // of series, in the same order
 }
 
 // all returns the series of all routes, and the counts of removed routes. It holds the lock only for a
@@ -79,14 +72,14 @@ func (m *Metrics) all() (*seriesList, tally.Counts) {
 	return m.listed, m.removed
 }
 
-// replyCounter counts the responses that weir generated for a reason. The status page reads n: to read the
-// counter of Prometheus makes garbage.
+// replyCounter counts the responses that weir generated for a reason. The status page reads n, because each
+// reading of a Prometheus counter allocates memory.
 type replyCounter struct {
 	prometheus.Counter
 	n atomic.Uint64
 }
 
-// Inc adds a response. There is no other way to count one.
+// Inc counts a response. Add would change only the Prometheus counter; weir does not call it here.
 func (c *replyCounter) Inc() {
 	c.n.Add(1)
 	c.Counter.Inc()

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // completions are the files that shells read, by the name of the shell.
@@ -36,10 +38,10 @@ func (b *builder) helpFiles(ctx context.Context) ([]entry, error) {
 	return b.help, err
 }
 
-// writtenBy returns what a weir writes about itself. It writes the manual pages into folder.
+// writtenBy returns the manual pages and the completions that a weir writes. folder is a new folder for the pages.
 func writtenBy(ctx context.Context, program, folder string) (files []entry, err error) {
-	if out, err := exec.CommandContext(ctx, program, "man", folder).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("weir man: %w: %s", err, out)
+	if _, err := outputOf(ctx, program, "man", folder); err != nil {
+		return nil, err
 	}
 	pages, err := os.ReadDir(folder)
 	if err != nil {
@@ -56,11 +58,24 @@ func writtenBy(ctx context.Context, program, folder string) (files []entry, err 
 		files = append(files, entry{"usr/share/man/man1/" + page.Name() + ".gz", 0o644, text})
 	}
 	for _, c := range completions {
-		text, err := exec.CommandContext(ctx, program, "completion", c.shell).Output()
+		text, err := outputOf(ctx, program, "completion", c.shell)
 		if err != nil {
-			return nil, fmt.Errorf("weir completion %s: %w", c.shell, err)
+			return nil, err
 		}
 		files = append(files, entry{c.file, 0o644, text})
 	}
 	return files, nil
+}
+
+// outputOf runs weir and returns its output.
+func outputOf(ctx context.Context, program string, args ...string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, program, args...).Output()
+	if err == nil {
+		return out, nil
+	}
+	command := "weir " + strings.Join(args, " ")
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("%s failed: %w: %s", command, err, failed.Stderr)
+	}
+	return nil, fmt.Errorf("cannot run %s: %w", command, err)
 }

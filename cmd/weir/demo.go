@@ -120,8 +120,8 @@ func demo(out io.Writer) error {
 	return n.End()
 }
 
-// typed returns what a user types to run this program. "go run" removes the program when it ends, so it is
-// typed again.
+// typed returns the command by which a user runs this program. A program that "go run" has built is removed
+// at its end, so the command is "go run" again.
 func typed(program string) string {
 	if strings.Contains(filepath.ToSlash(program), "/go-build") {
 		return "go run ./cmd/weir"

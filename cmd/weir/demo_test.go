@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// The demo prints commands that work when they are pasted, also if weir was started by "go run".
+// A user can paste the commands that the demo prints, also after "go run".
 func TestTyped(t *testing.T) {
 	f := func(program, want string) {
 		t.Helper()

@@ -90,7 +90,7 @@ func (o *topOptions) run(c *cobra.Command, urls []string) error {
 type topAnswer struct {
 	address  string
 	overview *status.Overview // of the last successful request; nil: no request has succeeded
-	err      error            // of the last request
+	err      error            // of the last request; nil: it has succeeded, or there was no request yet
 }
 
 // name is the name of the node, or the address while it is not known.

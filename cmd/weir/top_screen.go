@@ -151,7 +151,7 @@ func (s *topScreen) instances() []string {
 	return append(columns(rows), "")
 }
 
-// routes adds up the routes of all instances by name. A percentile is that of the slowest instance.
+// routes adds up the routes of all instances by name. Percentiles are from the slowest instance.
 func (s *topScreen) routes() []string {
 	sums, all := make(map[string]*status.Route), 0
 	for _, a := range s.answers {
@@ -252,7 +252,7 @@ func (s *topScreen) problems() []string {
 	return lines
 }
 
-// nextAttempt says when weir will try again to obtain a certificate; empty: it has not failed.
+// nextAttempt says when weir will try again to obtain a certificate; empty: no attempt has failed.
 func nextAttempt(c *status.Certificate, now time.Time) string {
 	if c.Next.IsZero() {
 		return ""

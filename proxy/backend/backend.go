@@ -33,7 +33,7 @@ type Backend struct {
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
-	counted   atomic.Pointer[endpointCounts] // nil: they have changed since the last summary
+	counted   atomic.Pointer[endpointCounts] // nil: an endpoint has changed since the last summary
 
 	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend

@@ -10,8 +10,8 @@ import (
 var errNoAlternativeName = errors.New("the endpoint's certificate has none of the names that it must have")
 
 // alternativeNames returns a check of an endpoint's certificate: authorities in roots signed it (nil:
-// those of the system), and it has one of the names or URIs. A wildcard among the
-// names matches only the same wildcard in the certificate.
+// the authorities of the system), and it has one of the names or URIs. A wildcard among the names
+// matches only the same wildcard in the certificate.
 func alternativeNames(roots *x509.CertPool, names, uris []string) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}

@@ -67,15 +67,16 @@ type Summary struct {
 	Waiting   int64
 }
 
-// AppendSummaries appends the Summary of each backend to list, in no order.
-func (s *Set) AppendSummaries(list []Summary) []Summary {
+// Summaries calls yield with the Summary of each backend, in no order, until yield returns false.
+func (s *Set) Summaries(yield func(Summary) bool) {
+	i := 0
 	for b := range s.all() {
-		if len(list)%64 == 0 {
-			pause.IfDue()
+		pause.InLoop(i)
+		i++
+		if !yield(b.summary()) {
+			return
 		}
-		list = append(list, b.summary())
 	}
-	return list
 }
 
 // endpointCounts are the numbers of a Summary that change only when the state of an endpoint changes.
@@ -89,7 +90,7 @@ func (b *Backend) summary() Summary {
 	return Summary{Name: b.name, Ready: n.ready, Working: n.working, Endpoints: n.endpoints, Down: n.down, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load()}
 }
 
-// countEndpoints looks at all endpoints, and keeps the result until one of them changes.
+// countEndpoints counts the endpoints, and keeps the counts until an endpoint changes.
 func (b *Backend) countEndpoints() *endpointCounts {
 	b.mu.Lock()
 	defer b.mu.Unlock()

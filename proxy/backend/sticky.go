@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// A sticky session keeps a client with one endpoint: weir gives the client a cookie, and its
-// value names the endpoint. The value is made with a key. So it reveals no address, and a
-// client cannot make the value for an address. Its first part is the same for all endpoints of a backend. So it
-// also tells which of several weighted backends a client has.
+// A sticky session keeps a client with one endpoint: weir gives the client a cookie, and the
+// value of the cookie names the endpoint. weir makes the value with a key, so the value reveals
+// no address, and a client cannot make the value for an address. The first part of the value is
+// the same for all endpoints of a backend, so it also tells which of several weighted backends the
+// client has.
 
 // stickyMaker makes the values of the cookies of one backend.
 type stickyMaker struct {

@@ -1,5 +1,5 @@
-// Package tally counts exchanges for the status page. A scrape of Prometheus reads other counters:
-// to read those of ten thousand routes takes too long for a page that updates itself.
+// Package tally counts exchanges for the status page. The page does not use the counters of Prometheus,
+// because they take too long to read with ten thousand routes.
 package tally
 
 import (
@@ -46,7 +46,7 @@ func slotOf(d time.Duration) int {
 	return min(1+2*octave+int(m>>octave&1), Slots-1)
 }
 
-// bounds returns the bounds of the durations in a slot. The last slot has longer ones, too.
+// bounds returns the bounds of the durations in a slot. The last slot also has all longer durations.
 func bounds(slot int) (from, to time.Duration) {
 	if slot == 0 {
 		return 0, 1 << firstSlot
@@ -71,7 +71,8 @@ type Series struct {
 	Tunnels atomic.Int64 // open now
 }
 
-// Counts are counts of exchanges. They only grow, so Minus gives the traffic of a time.
+// Counts are counts of exchanges. They only grow, so the difference of two Counts (Minus) is the traffic
+// between them.
 type Counts struct {
 	Classes [Classes]uint64 // by the class of the status
 	Times   [Slots]uint32   // by the slot of the duration; they wrap around

@@ -284,7 +284,7 @@ func newPlaceholder() (*placeholder, error) {
 	return p, nil
 }
 
-// Served returns whether weir has a certificate, for each name that an entry lists.
+// Served reports for each name that an entry lists whether weir has a certificate for it.
 func (m *Manager) Served() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

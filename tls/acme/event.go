@@ -30,7 +30,7 @@ type Event struct {
 	Directory string // URL of the authority's directory
 	// NotAfter is the end of the served certificate; zero: there is none.
 	NotAfter time.Time
-	Err      error     // from the authority or the storage, perhaps of an earlier process; nil: no failure, or an unknown one
+	Err      error     // from the authority or the storage, perhaps to an earlier process; nil: no failure, or its error is unknown
 	Next     time.Time // time of the next attempt; zero: when the certificate is due
 	OnDemand bool
 }

@@ -296,9 +296,10 @@ func (k *keeper) enter(ctx context.Context, renewal bool) (release func(), err e
 }
 
 // wait reports that the next attempt is later, because an earlier attempt of this process
-// or another one failed. It returns the pause before the next check of the storage. That pause is shorter than the wait, because another process may obtain the
-// certificate meanwhile. It is only seconds after the first failures: replicas that start
-// together should serve together.
+// or of another process failed. It returns the pause before the next check of the storage.
+// The pause is shorter than the wait, because another process may obtain the certificate
+// meanwhile. After the first failures the pause is only seconds, so that replicas that
+// start together serve together.
 func (k *keeper) wait(later *laterError) time.Duration {
 	k.lastErr = later
 	if !later.until.Equal(k.told) {

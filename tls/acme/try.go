@@ -153,10 +153,11 @@ func (t *try) storeRecord(ctx context.Context, r record) error {
 	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
 }
 
-// tooEarly returns nil if the next attempt for a name may begin now; begin checks that again,
-// under the lock of the name. It returns nil while another process makes an attempt: the
-// caller then waits for the lock of the name, and finds the certificate afterwards. It also
-// returns nil if the storage does not work: the attempt itself finds that out.
+// tooEarly returns an error if the time of the next attempt for a name has not come. nil means
+// that the caller may begin an attempt; begin checks the time again, under the lock of the
+// name. The result is nil in two other cases. While another process makes an attempt, the caller
+// waits for the lock of the name, and finds the certificate afterwards. If the storage does not
+// work, the attempt fails with its error.
 func (a *authority) tooEarly(ctx context.Context, e *engine, name string) *laterError {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()

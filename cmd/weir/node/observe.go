@@ -120,14 +120,15 @@ func (c *eventCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// issuing remembers failed attempts to obtain certificates: for each name the last one.
+// issuing remembers the last failed attempt to obtain a certificate, for each name.
 type issuing struct {
 	changed atomic.Bool // since the status page last read it
 	mu      sync.Mutex
 	names   map[string]acme.Event
 }
 
-// errEarlier stands for the failure of a process that left no reason: it ended during its attempt.
+// errEarlier takes the place of the error if the storage has no error of the last attempt, because the process
+// ended during its attempt.
 var errEarlier = errors.New("an earlier attempt failed, or another process requests the certificate")
 
 func (i *issuing) note(e acme.Event) {

@@ -21,8 +21,7 @@ import (
 )
 
 // overview has the parts of the Overview that take long with ten thousand routes. All open pages share
-// these parts, and the rows are kept from update to update. A minute after the last update, forget frees
-// them.
+// these parts, and each update changes the rows of the update before. forget frees the rows.
 type overview struct {
 	mu     sync.Mutex
 	at     time.Time // when the parts before slowAt were read
@@ -31,7 +30,6 @@ type overview struct {
 	watch  status.Watch
 	routes []status.Route
 	behind []status.Backend // without endpoints
-	sums   []backend.Summary
 
 	slowAt time.Time // when certs and tls were read
 	certs  []status.Certificate
@@ -41,13 +39,13 @@ type overview struct {
 	infos []status.RouteInfo
 }
 
-// forget frees the rows if no page is open.
+// forget frees the rows if no page has asked for them for status.ForgetAfter.
 func (v *overview) forget(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if now.Sub(v.at) > time.Minute {
+	if now.Sub(v.at) > status.ForgetAfter {
 		v.at, v.slowAt, v.watch = time.Time{}, time.Time{}, status.Watch{}
-		v.routes, v.behind, v.sums, v.certs, v.of, v.infos = nil, nil, nil, nil, nil, nil
+		v.routes, v.behind, v.certs, v.of, v.infos = nil, nil, nil, nil, nil
 	}
 }
 
@@ -76,7 +74,7 @@ func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 	o.Refresh = refreshAfter(o.Routes.All + o.Backends.All).Seconds()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(o) // without indentation, which takes as long as the rest; an error means that the client is gone
+	json.NewEncoder(w).Encode(o) // indentation would double the time; an error means that the client is gone
 }
 
 // describe sets the parts about the node and its listeners. open has the open connections of each listener.
@@ -112,11 +110,11 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 	}
 }
 
-// leastForMemory is the least number of connections for which memory is divided by it.
+// leastForMemory is the number of open connections from which the Overview shows memory per connection.
 const leastForMemory = 1000
 
-// longParts sets the lists of routes, backends and certificates, without the endpoints, and the parts of o
-// that are read together with them. query has the parameters of the request.
+// longParts sets the traffic, the TLS handshakes, and the lists of routes, backends (without endpoints) and
+// certificates. It also calls describe. query has the parameters of the request.
 func (s *server) longParts(now time.Time, query url.Values, o *status.Overview) {
 	v := &s.overview
 	v.mu.Lock()
@@ -171,9 +169,8 @@ func routeInfos(cfg *config.Config) []status.RouteInfo {
 }
 
 func (v *overview) readBackends(set *backend.Set) {
-	v.sums, v.behind = set.AppendSummaries(v.sums[:0]), v.behind[:0]
-	for i := range v.sums {
-		b := &v.sums[i]
+	v.behind = v.behind[:0]
+	for b := range set.Summaries {
 		v.behind = append(v.behind, status.Backend{Name: b.Name, Ready: b.Ready, Working: b.Working, Count: b.Endpoints, Down: b.Down, InFlight: b.InFlight, Waiting: b.Waiting})
 	}
 }

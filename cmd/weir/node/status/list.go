@@ -16,9 +16,6 @@ const (
 	mostRows      = 200
 )
 
-// pauseEvery is how many rows are read between two calls of pause.IfDue.
-const pauseEvery = 64
-
 // Query says which rows of a list are wanted.
 type Query struct {
 	Search string // a part of a name, in lower case; empty: all rows
@@ -28,7 +25,8 @@ type Query struct {
 }
 
 // QueryOf reads the Query of a list from the parameters of a request: NAME is the search, and
-// NAME_sort, NAME_page and NAME_rows belong to it. rows is for lists without NAME_rows. Wrong values count as missing ones.
+// NAME_sort, NAME_page and NAME_rows belong to it. rows is for lists without NAME_rows. QueryOf ignores
+// invalid values.
 func QueryOf(v url.Values, name string) Query {
 	q := Query{Search: strings.ToLower(strings.TrimSpace(v.Get(name))), Sort: v.Get(name + "_sort"), Page: 1, Rows: rowsByDefault}
 	if n, err := strconv.Atoi(v.Get(name + "_page")); err == nil && n > 0 {
@@ -51,21 +49,20 @@ func (q *Query) matches(more []string, texts ...string) bool {
 	return slices.ContainsFunc(texts, has) || slices.ContainsFunc(more, has)
 }
 
-// mostSelected is the most rows that pageOf selects. For more of them, sorting takes less time.
+// mostSelected limits the rows that pageOf selects one by one. For a later page, pageOf sorts all rows,
+// which takes less time.
 const mostSelected = 500
 
 // pageOf makes one page of the rows that match, in the order of compare. If q wants a page after the
 // last one, pageOf makes the last one.
 func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b *T) int) List[T] {
 	l := List[T]{All: len(all), Rows: []T{}}
-	found := selection[T]{most: mostSelected + 1, compare: compare}
+	found := selection[T]{compare: compare}
 	if q.Page <= mostSelected/q.Rows {
 		found.most = q.Page * q.Rows
 	}
 	for i := range all {
-		if i%pauseEvery == 0 {
-			pause.IfDue()
-		}
+		pause.InLoop(i)
 		if bad(&all[i]) {
 			l.Bad++
 		}
@@ -88,18 +85,19 @@ func pageOf[T any](all []T, q Query, match, bad func(*T) bool, compare func(a, b
 }
 
 // selection has the first rows in the order of compare. Equal rows keep the order in which they were added.
-// People look at the first pages, so ten thousand rows are not sorted for each update.
+// A selection of the first rows is much faster than a sort of ten thousand rows, and nearly all requests
+// are for the first pages.
 type selection[T any] struct {
-	most     int // rows; more than mostSelected: all
+	most     int // rows; 0: all
 	compare  func(a, b *T) int
 	rows     []*T
-	compared int
+	compared int // how often sorted has compared two rows
 }
 
 func (s *selection[T]) add(r *T) {
 	n := len(s.rows)
 	switch {
-	case s.most > mostSelected:
+	case s.most == 0:
 		s.rows = append(s.rows, r)
 	case n < s.most || s.before(r, s.rows[n-1]):
 		at := sort.Search(n, func(i int) bool { return s.before(r, s.rows[i]) })
@@ -112,11 +110,10 @@ func (s *selection[T]) before(a, b *T) bool { return s.compare(a, b) < 0 }
 
 // sorted returns the rows in their order.
 func (s *selection[T]) sorted() []*T {
-	if s.most > mostSelected {
+	if s.most == 0 {
 		slices.SortStableFunc(s.rows, func(a, b *T) int {
-			if s.compared++; s.compared%pauseEvery == 0 {
-				pause.IfDue()
-			}
+			pause.InLoop(s.compared)
+			s.compared++
 			return s.compare(a, b)
 		})
 	}

@@ -18,8 +18,8 @@ type RouteInfo struct {
 	Backend  string
 }
 
-// forgetAfter is the time after the last observation until a Watch forgets it.
-const forgetAfter = time.Minute
+// ForgetAfter is how long a Watch keeps its rows after the last observation.
+const ForgetAfter = time.Minute
 
 // Watch has the rows of all routes, with the rates between two observations. It keeps them between two
 // calls, because most of ten thousand routes have no new requests. The zero value is ready for use, by
@@ -52,41 +52,30 @@ type watchedSeries struct {
 // next call. The caller must not change routes and all afterwards. After the first observation, all rates
 // have 0 seconds.
 func (w *Watch) Observe(now time.Time, routes []RouteInfo, all []*tally.Series) []Route {
-	w.Forget(now)
-	var known map[*tally.Series]*watchedSeries
-	if !w.knows(routes, all) {
-		known = w.begin(routes)
-	}
-	for _, s := range all[len(w.series):] {
-		if before := known[s]; before != nil {
-			w.add(*before)
-		} else {
-			w.add(watchedSeries{Series: s})
-		}
-	}
-	w.series = all
-
+	w.forget(now)
+	w.follow(routes, all)
+	// Rates of a short time jump. So rates are since the last observation if that is long ago, and otherwise
+	// since the observation before it.
 	next := w.last.IsZero() || now.Sub(w.last) >= leastWindow
 	sinceLast := next || w.older.IsZero()
 	before := w.older
 	if sinceLast {
 		before = w.last
 	}
-	var idle Rates
+	var window time.Duration
 	if !before.IsZero() {
-		idle.Seconds = now.Sub(before).Seconds()
+		window = now.Sub(before)
 	}
+	idle := Rates{Seconds: window.Seconds()}
 	for i := range w.rows {
 		w.rows[i].Now = idle
 	}
 	for i := range w.watched {
-		if i%pauseEvery == 0 {
-			pause.IfDue()
-		}
+		pause.InLoop(i)
 		r := &w.watched[i]
 		row := &w.rows[r.row]
-		if since := r.count(row, sinceLast, next); since.Total() > 0 && idle.Seconds > 0 {
-			row.Now = ratesOf(since, now.Sub(before))
+		if since := r.count(row, sinceLast, next); since.Total() > 0 {
+			row.Now = ratesOf(since, window)
 		}
 	}
 	if next {
@@ -95,8 +84,8 @@ func (w *Watch) Observe(now time.Time, routes []RouteInfo, all []*tally.Series) 
 	return w.rows
 }
 
-// count sets the counts of a row, and returns the requests since the last observation or the one before.
-// With next, this is an observation.
+// count sets the counts of a row. It returns the requests since the last observation, or without sinceLast
+// since the observation before it. With next, count keeps the counts as those of a new observation.
 func (r *watchedRoute) count(row *Route, sinceLast, next bool) (since tally.Counts) {
 	row.Total, row.Failed, row.Tunnels = 0, 0, 0
 	for i := range r.parts {
@@ -124,6 +113,22 @@ func (r *watchedRoute) count(row *Route, sinceLast, next bool) (since tally.Coun
 	return since
 }
 
+// follow adapts the rows to the routes, and adds the series that the last call of Observe did not have.
+func (w *Watch) follow(routes []RouteInfo, all []*tally.Series) {
+	var known map[*tally.Series]*watchedSeries
+	if !w.knows(routes, all) {
+		known = w.begin(routes)
+	}
+	for _, s := range all[len(w.series):] {
+		if before := known[s]; before != nil {
+			w.add(*before)
+		} else {
+			w.add(watchedSeries{Series: s})
+		}
+	}
+	w.series = all
+}
+
 // knows reports whether the rows are those of routes, and all has the series of the last call, and
 // perhaps more after them.
 func (w *Watch) knows(routes []RouteInfo, all []*tally.Series) bool {
@@ -131,7 +136,7 @@ func (w *Watch) knows(routes []RouteInfo, all []*tally.Series) bool {
 	return w.index != nil && same && len(all) >= len(w.series) && (len(w.series) == 0 || &all[0] == &w.series[0] || slices.Equal(all[:len(w.series)], w.series))
 }
 
-// begin makes new rows. It returns the counts of the series until now.
+// begin makes new rows for routes, without series. It returns the counts of the series of the former rows.
 func (w *Watch) begin(routes []RouteInfo) (known map[*tally.Series]*watchedSeries) {
 	known = make(map[*tally.Series]*watchedSeries, len(w.series))
 	for i := range w.watched {
@@ -172,9 +177,9 @@ func (w *Watch) add(s watchedSeries) {
 	r.parts = append(r.parts, s)
 }
 
-// Forget frees the memory of a Watch that has not been used for a minute.
-func (w *Watch) Forget(now time.Time) {
-	if now.Sub(w.last) > forgetAfter {
+// forget drops rows that are too old for rates.
+func (w *Watch) forget(now time.Time) {
+	if now.Sub(w.last) > ForgetAfter {
 		*w = Watch{}
 	}
 }

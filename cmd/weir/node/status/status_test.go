@@ -160,11 +160,11 @@ func TestWatch(t *testing.T) {
 	if rows = observe(12 * time.Second); !near(rows[1].Now.Seconds, 6) {
 		t.Errorf("fifth observation: %+v", rows[1].Now)
 	}
-	w.Forget(start.Add(30 * time.Second))
+	w.forget(start.Add(30 * time.Second))
 	if w.rows == nil {
 		t.Error("forgotten after 18 s")
 	}
-	w.Forget(start.Add(2 * time.Minute))
+	w.forget(start.Add(2 * time.Minute))
 	if w.rows != nil || !w.last.IsZero() {
 		t.Error("not forgotten after 2 minutes")
 	}
@@ -173,7 +173,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Routes come and go between two observations. The rates of the others stay right.
+// Routes are added and removed between two observations. The rates of all other routes stay right.
 func TestWatchFollowsChanges(t *testing.T) {
 	var w Watch
 	one, two, other := &tally.Series{Route: "shop"}, &tally.Series{Route: "shop"}, &tally.Series{Route: "blog"}
@@ -200,16 +200,16 @@ func TestWatchFollowsChanges(t *testing.T) {
 	step(10, infos, []*tally.Series{one}, "blog 0 0.0, shop 20 1.0")
 	hit(two, 20)
 	hit(other, 30)
-	step(20, infos, []*tally.Series{one, two, other}, "blog 30 3.0, shop 40 2.0") // series that are new come last
+	step(20, infos, []*tally.Series{one, two, other}, "blog 30 3.0, shop 40 2.0") // new series come last
 	hit(other, 10)
-	step(30, infos, []*tally.Series{other, two}, "blog 40 1.0, shop 20 0.0") // one was removed, and other took its place
+	step(30, infos, []*tally.Series{other, two}, "blog 40 1.0, shop 20 0.0") // the series one was removed, and the series other took its place
 	step(40, infos[:1], []*tally.Series{other, two}, "blog 40 0.0, shop 20 0.0")
 	hit(two, 10)
 	step(50, slices.Clone(infos), []*tally.Series{two}, "blog 0 0.0, shop 30 1.0") // a reload
 	step(60, infos, nil, "blog 0 0.0, shop 0 0.0")
 }
 
-// The first pages are selected and later ones sorted, with the same result.
+// The selection of a first page and the sort for a later page have the same order.
 func TestPagesAreThoseOfASort(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -270,7 +270,7 @@ func TestRefusedRequests(t *testing.T) {
 		lastStep int
 	}{
 		{map[string]RefusedRequests{"no_endpoint": {5, "shop"}}, 5, "shop", 0},
-		{map[string]RefusedRequests{"no_endpoint": {5, "blog"}}, 5, "shop", 0}, // not one more
+		{map[string]RefusedRequests{"no_endpoint": {5, "blog"}}, 5, "shop", 0}, // no new refusal
 		{map[string]RefusedRequests{"no_endpoint": {3, "blog"}}, 5, "shop", 0}, // a route was removed
 		{map[string]RefusedRequests{"no_endpoint": {4, "blog"}}, 6, "blog", 3},
 		{nil, 6, "blog", 3}, // all routes were removed
