@@ -319,17 +319,17 @@ func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
 	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(new(config.Listener))}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
-		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}}, cert: new(clientCert)}}
+		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}, cert: new(clientCert)}}}
 	s.route = new(Route)
-	s.cert.fields = filter.NewClientCert(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
+	s.security.cert.fields = filter.NewClientCert(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString(robots)
 		s.rewrite("")
 	})
-	if n != 0 || len(s.cert.fields) != 5 {
-		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.cert.fields))
+	if n != 0 || len(s.security.cert.fields) != 5 {
+		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.security.cert.fields))
 	}
 }
 
