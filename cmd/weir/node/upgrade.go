@@ -138,8 +138,8 @@ func endsContainer(pid, parent int, first string) string {
 	return ""
 }
 
-// endWithChild are the init processes of containers (docker run --init and the like). They end when
-// the process ends that they have started.
+// endWithChild has the names of the init processes of containers (docker run --init, for example). Such
+// a process starts one child, and ends together with it.
 var endWithChild = []string{"tini", "tini-static", "docker-init", "podman-init", "catatonit", "dumb-init"}
 
 // processName returns the name of a process; empty: unknown.
@@ -174,7 +174,7 @@ func (s *server) startUpgrade() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case s.former == nil && u.container != "": // what has a former process is not what the container started
+	case s.former == nil && u.container != "": // an upgrade starts a process with a former one; the container does not
 		refuse(u.container + "; start a new container, and let this one drain")
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))
