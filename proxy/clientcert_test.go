@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/netip"
@@ -406,3 +407,29 @@ YGMg1Qyrkx4CIB4ivz3wQcQkGhcsUZ1SOImd/lq1Q0FLf09rGfLQPWDc
  jAKBggqhkjOPQQDAgNIADBFAiEAmAeg1ycKHriqHnaD4M/UDBpQRpkmdcRFYGMg
  1Qyrkx4CIB4ivz3wQcQkGhcsUZ1SOImd/lq1Q0FLf09rGfLQPWDc:`
 )
+
+// Endpoints and the access log learn of a certificate only if weir has verified it, and it is good.
+func TestOnlyGoodCertificatesAreVerified(t *testing.T) {
+	_, chain := writeCA(t).issue()
+	good, bad, none := filter.NewCertificate(chain[0], nil, "", false), filter.NewCertificate(chain[0], errors.New("it has expired"), "certificate has expired", false), filter.NewCertificate(nil, nil, "", false)
+	for _, c := range []struct {
+		name string
+		auth config.ClientAuthMode
+		sent []*x509.Certificate
+		cert *clientCert
+		want bool
+	}{
+		{"the policy requests none", config.ClientAuthNone, chain, nil, false},
+		{"the policy decides", config.ClientAuthRequire, chain, new(clientCert), true},
+		{"the policy decides, and the client sent none", config.ClientAuthRequest, nil, nil, false},
+		{"routes decide about a good certificate", config.ClientAuthReport, chain, &clientCert{report: good}, true},
+		{"routes decide about a bad certificate", config.ClientAuthReport, chain, &clientCert{report: bad}, false},
+		{"routes decide, and the client sent none", config.ClientAuthReport, nil, &clientCert{report: none}, false},
+		{"routes have not decided", config.ClientAuthReport, chain, nil, false},
+	} {
+		s := Security{Policy: &policy.Policy{ClientAuth: c.auth}, cert: c.cert}
+		if got := s.verified(&tls.ConnectionState{PeerCertificates: c.sent}); got != c.want {
+			t.Errorf("%s: verified is %t, want %t", c.name, got, c.want)
+		}
+	}
+}
