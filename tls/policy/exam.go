@@ -97,7 +97,7 @@ func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, e
 	}
 	chains, err := sent[0].Verify(options)
 	if err != nil {
-		reason, unknown = e.explain(sent, now, err)
+		reason, unknown = e.translate(sent, now, err)
 		return reason, err, unknown
 	}
 	var fit [][]*x509.Certificate
@@ -122,9 +122,9 @@ func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, e
 	return "", nil, false
 }
 
-// explain translates err, with which x509 refuses a certificate, into the words of OpenSSL 3. unknown is
+// translate translates err, with which x509 refuses a certificate, into the words of OpenSSL 3. unknown is
 // Exam.Unknown.
-func (e *exam) explain(sent []*x509.Certificate, now time.Time, err error) (reason string, unknown bool) {
+func (e *exam) translate(sent []*x509.Certificate, now time.Time, err error) (reason string, unknown bool) {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) {
 		switch invalid.Reason {
