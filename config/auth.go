@@ -33,8 +33,8 @@ type ExternalAuth struct {
 	Prefix  string // before the path of each request; empty or without a slash at its end
 	// Request has the names of the headers of the client that the server gets, besides Authorization.
 	Request []string
-	// Response has the names of the headers of the server that the endpoint gets. Empty: all. What the
-	// client sent in headers of these names is dropped.
+	// Response has the names of the headers of the server that the endpoint gets. Empty: all. weir drops
+	// headers of the client with these names.
 	Response []string
 	Timeout  time.Duration // until the response has arrived
 }

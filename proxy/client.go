@@ -30,7 +30,6 @@ type clientSide struct {
 
 	sniHost *host        // the host of the SNI, in the table at the start of the connection
 	trusts  filter.Trust // the information about clients that weir accepts from the other end
-	cert    *clientCert  // nil: the client sent none, or the policy requests none
 }
 
 // Secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
@@ -52,18 +51,21 @@ func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *h
 	return cl
 }
 
-// clientCert is what weir knows of the client certificate of a connection. It does not change.
+// clientCert describes the client certificate of a connection. It does not change.
 type clientCert struct {
-	fields   filter.ClientCert   // the HTTP headers about it for endpoints, whatever the route
+	fields   filter.ClientCert   // the HTTP headers about it for the endpoints of all routes
 	standing *policy.Standing    // nil: it cannot be revoked
-	report   *filter.Certificate // nil: the policy decides about client certificates; otherwise routes do
+	report   *filter.Certificate // not nil: routes decide about the certificate, and not the policy
 }
 
-// sent reports whether the client proved that it has a certificate. c may be nil.
+// sent reports whether the client proved that it has the key of a certificate. c may be nil.
 func (c *clientCert) sent() bool { return c != nil && (c.report == nil || c.report.Sent) }
 
-// certify notes what weir knows of the client's certificate. For a connection under client_auth,
-// crypto/tls has verified the certificate; for a resumed session, package policy has.
+// good reports whether routes decide about the certificate, and it is good. c may be nil.
+func (c *clientCert) good() bool { return c != nil && c.report != nil && c.report.Err == nil }
+
+// certify sets c.security.cert. If routes decide about the certificate, it verifies the certificate first. Otherwise
+// crypto/tls has verified it in the handshake, and package policy in a resumed session.
 func (c *clientSide) certify() {
 	under := c.security.Policy
 	if under.ClientAuth == config.ClientAuthNone {
@@ -71,12 +73,11 @@ func (c *clientSide) certify() {
 	}
 	state := c.security.State()
 	if x := under.Examine(&state, time.Now()); x != nil {
-		c.cert = &clientCert{report: filter.NewCertificate(x.Leaf, x.Err, x.Reason, x.Unknown)}
-		c.security.examined(c.cert)
+		c.security.cert = &clientCert{report: filter.NewCertificate(x.Leaf, x.Err, x.Reason, x.Unknown)}
 		return
 	}
 	if len(state.PeerCertificates) > 0 {
-		c.cert = &clientCert{fields: filter.NewClientCert(&state, under.Forward), standing: under.Stand(state.VerifiedChains)}
+		c.security.cert = &clientCert{fields: filter.NewClientCert(&state, under.Forward), standing: under.Stand(state.VerifiedChains)}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/netip"
@@ -319,17 +320,17 @@ func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
 	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(new(config.Listener))}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
-		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}}, cert: new(clientCert)}}
+		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}, cert: new(clientCert)}}}
 	s.route = new(Route)
-	s.cert.fields = filter.NewClientCert(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
+	s.security.cert.fields = filter.NewClientCert(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString(robots)
 		s.rewrite("")
 	})
-	if n != 0 || len(s.cert.fields) != 5 {
-		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.cert.fields))
+	if n != 0 || len(s.security.cert.fields) != 5 {
+		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.security.cert.fields))
 	}
 }
 
@@ -406,3 +407,29 @@ YGMg1Qyrkx4CIB4ivz3wQcQkGhcsUZ1SOImd/lq1Q0FLf09rGfLQPWDc
  jAKBggqhkjOPQQDAgNIADBFAiEAmAeg1ycKHriqHnaD4M/UDBpQRpkmdcRFYGMg
  1Qyrkx4CIB4ivz3wQcQkGhcsUZ1SOImd/lq1Q0FLf09rGfLQPWDc:`
 )
+
+// Endpoints and the access log learn of a certificate only if weir has verified it, and it is good.
+func TestOnlyGoodCertificatesAreVerified(t *testing.T) {
+	_, chain := writeCA(t).issue()
+	good, bad, none := filter.NewCertificate(chain[0], nil, "", false), filter.NewCertificate(chain[0], errors.New("it has expired"), "certificate has expired", false), filter.NewCertificate(nil, nil, "", false)
+	for _, c := range []struct {
+		name string
+		auth config.ClientAuthMode
+		sent []*x509.Certificate
+		cert *clientCert
+		want bool
+	}{
+		{"the policy requests none", config.ClientAuthNone, chain, nil, false},
+		{"the policy decides", config.ClientAuthRequire, chain, new(clientCert), true},
+		{"the policy decides, and the client sent none", config.ClientAuthRequest, nil, nil, false},
+		{"routes decide about a good certificate", config.ClientAuthReport, chain, &clientCert{report: good}, true},
+		{"routes decide about a bad certificate", config.ClientAuthReport, chain, &clientCert{report: bad}, false},
+		{"routes decide, and the client sent none", config.ClientAuthReport, nil, &clientCert{report: none}, false},
+		{"routes have not decided", config.ClientAuthReport, chain, nil, false},
+	} {
+		s := Security{Policy: &policy.Policy{ClientAuth: c.auth}, cert: c.cert}
+		if got := s.verified(&tls.ConnectionState{PeerCertificates: c.sent}); got != c.want {
+			t.Errorf("%s: verified is %t, want %t", c.name, got, c.want)
+		}
+	}
+}

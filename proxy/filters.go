@@ -40,7 +40,7 @@ func (x *exchange) Client() netip.AddrPort { return x.client }
 // Trusts returns what weir accepts from the sender. If weir itself has verified a certificate,
 // it accepts no information about another one: the two might belong to different clients.
 func (x *exchange) Trusts() filter.Trust {
-	if x.cert.sent() {
+	if x.security.cert.sent() {
 		return x.trusts &^ filter.TrustClientCert
 	}
 	return x.trusts
@@ -51,10 +51,10 @@ func (x *exchange) Terminated() bool { return x.security.Terminated() }
 
 // Certificate returns what routes know of the client's certificate.
 func (x *exchange) Certificate() *filter.Certificate {
-	if x.cert == nil {
+	if x.security.cert == nil {
 		return nil
 	}
-	return x.cert.report
+	return x.security.cert.report
 }
 
 // RequestID returns the request's X-Request-Id, and makes one if there is none yet.

@@ -66,8 +66,8 @@ func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
 	x.identify()
-	if x.cert != nil {
-		x.cert.fields.EditRequest(x)
+	if x.security.cert != nil {
+		x.security.cert.fields.EditRequest(x)
 	}
 	if hostOverride != "" {
 		req.SetHost([]byte(hostOverride))

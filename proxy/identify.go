@@ -88,7 +88,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		c.Unread(raw) // even in the format of SSLv2, which names no host: terminate refuses it
 		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
-			p.tunnelTo(c, nil, e, h.passthrough, Security{SNI: info.ServerName})
+			p.tunnelTo(c, nil, e, h.passthrough, info.ServerName, nil)
 			return
 		}
 	}
@@ -191,7 +191,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 		h.hello = nil // not needed any more, and larger than the other fields
 		c.Established()
 		if h.tunnel != nil {
-			p.tunnelTo(c, tc, e, h.tunnel, newSecurity(tc, h.sni, h.policy))
+			p.tunnelTo(c, tc, e, h.tunnel, h.sni, h.policy)
 			return
 		}
 		if state.NegotiatedProtocol == policy.HTTP2 {

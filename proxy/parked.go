@@ -37,7 +37,7 @@ func (s *http1Session) park() bool {
 		r = new(parkedClient)
 	}
 	*r = parkedClient{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
-		sni: s.security.SNI, policy: s.security.Policy, cert: s.cert,
+		sni: s.security.SNI, policy: s.security.Policy, cert: s.security.cert,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
 		own := s.own // a copy, because another session will use s soon
@@ -78,8 +78,8 @@ func (r *parkedClient) fits(e *edge) bool {
 // the stack.
 func (s *http1Session) wake(r *parkedClient, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
-		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()), cert: r.cert}, r.conn, r.tls)
-	s.security.examined(r.cert)
+		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr())}, r.conn, r.tls)
+	s.security.cert = r.cert
 	if r.proxy.log.Load() != nil {
 		s.security.note()
 	}

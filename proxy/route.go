@@ -86,7 +86,7 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 		x.misdirected(h)
 		return nil, refuseMisdirected
 	}
-	if x.cert != nil && x.cert.standing.Refused() {
+	if x.security.cert != nil && x.security.cert.standing.Refused() {
 		x.ended, x.outlived = true, true // each further request would be refused
 		return nil, refuseRevoked
 	}

@@ -17,7 +17,8 @@ type Security struct {
 	Policy *policy.Policy
 
 	tls  stateful       // nil: weir terminates no TLS
-	text *accesslog.TLS // tls in words; nil: nobody needed it yet, see note
+	text *accesslog.TLS // the description of tls for the access log; nil: not made yet, see note
+	cert *clientCert    // nil: the policy requests none, or it decides and the client sent none
 }
 
 // stateful is a *tls.Conn, or another connection that carries TLS.
@@ -40,26 +41,12 @@ func (s *Security) Terminated() bool { return s.tls != nil }
 // State returns the state of the TLS connection. It needs Terminated.
 func (s *Security) State() tls.ConnectionState { return s.tls.ConnectionState() }
 
-// examined is TLS whose client certificate package policy has examined.
-type examined struct {
-	stateful
-	isGood bool
-}
-
-// examined notes whether the client's certificate is good, if routes decide about it. cert may be nil.
-func (s *Security) examined(cert *clientCert) {
-	if cert != nil && cert.report != nil {
-		s.tls = &examined{s.tls, cert.report.Err == nil}
-	}
-}
-
-// verified reports whether state has a client certificate that weir has verified.
+// verified reports whether state has a client certificate that weir has verified, and that is good.
 func (s *Security) verified(state *tls.ConnectionState) bool {
 	if len(state.PeerCertificates) == 0 || s.Policy == nil || s.Policy.ClientAuth == config.ClientAuthNone {
 		return false
 	}
-	x, isExamined := s.tls.(*examined)
-	return isExamined && x.isGood || !isExamined && s.Policy.ClientAuth != config.ClientAuthReport
+	return s.Policy.ClientAuth != config.ClientAuthReport || s.cert.good()
 }
 
 // PolicyName returns the name of the policy, or "".

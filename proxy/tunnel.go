@@ -19,12 +19,13 @@ import (
 
 // tunnel connects a client with an endpoint of a route's backend. The tunnel closes both
 // connections after both streams have ended.
-func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, Security{}) }
+func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, "", nil) }
 
-// tunnelTo is tunnel for a client whose TLS is known. tc is the TLS connection that weir
-// terminates, or nil.
-func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
+// tunnelTo is tunnel for a client with TLS. sni is the name in its ClientHello. tc is the TLS
+// connection that weir terminates, and under its policy; both are nil for TLS that passes through.
+func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni string, under *policy.Policy) {
 	r = r.destination()
+	sec := newSecurity(tc, sni, under)
 	rec := accesslog.Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Started: time.Now()}
 	sec.describe(&rec)
 	describeRoute(&rec, r)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
@@ -20,7 +22,7 @@ import (
 // crlKey is the key of a Secret with certificate revocation lists.
 const crlKey = "ca.crl"
 
-// hostCerts is how the Ingresses of a namespace treat client certificates of a host.
+// hostCerts is how the Ingresses of a namespace treat the client certificates for a host.
 type hostCerts struct {
 	annotation.AuthTLS
 	rules   config.ClientCert
@@ -28,10 +30,10 @@ type hostCerts struct {
 	ca, crl []byte
 }
 
-// asks reports whether weir requests certificates.
+// asks reports whether weir requests certificates from clients. h may be nil.
 func (h *hostCerts) asks() bool { return h != nil && h.rules.Mode != config.CertOff }
 
-// requires reports whether weir serves the host only to clients that proved who they are.
+// requires reports whether weir serves the host only to clients with a good certificate. h may be nil.
 func (h *hostCerts) requires() bool { return h != nil && h.rules.Mode == config.CertRequired }
 
 // policy is the name of the TLS policy that requests the certificates. base is the policy that the
@@ -44,16 +46,17 @@ func (h *hostCerts) policy(base string) string {
 	return name
 }
 
-// certWish is what one Ingress wants for its hosts.
+// certWish is the wish of one Ingress for the client certificates of its hosts.
 type certWish struct {
 	*hostCerts
-	owner *claim.Owner // nil: a canary, whose annotations count here too
-	age   claim.Owner  // its age and name
+	owner *claim.Owner // nil: the Ingress is a canary
+	age   claim.Owner  // only the age and the name of the Ingress
 	hosts []string
 }
 
-// readCerts finds the Ingress that decides about the client certificates of each host. One that is
-// closed because of another annotation decides too: otherwise the paths of others would be open.
+// readCerts finds the Ingress that decides about the client certificates of each host. An Ingress that is
+// closed because of another annotation decides too: otherwise weir would not ask for certificates on the
+// paths of other Ingresses.
 func (v *conversion) readCerts(owners []*claim.Owner) {
 	v.certs, v.firstNamed = map[hostIn]*hostCerts{}, nil
 	wishes := v.canaryCerts()
@@ -87,9 +90,9 @@ func (v *conversion) readCerts(owners []*claim.Owner) {
 	}
 }
 
-// wishCerts gives a host to the Ingress, if no older one of its namespace decides. If several namespaces
-// share the host, only that of the oldest Ingress may request certificates: the others would change the
-// TLS of its clients.
+// wishCerts lets the Ingress decide about a host, unless an older Ingress of its namespace does. If several
+// namespaces share the host, only the namespace of the oldest Ingress may request certificates: a request
+// from another namespace would change the TLS of clients of that Ingress.
 func (v *conversion) wishCerts(w *certWish, host string) {
 	in, first := hostIn{w.age.Name.Namespace, host}, v.firstNamed[host]
 	if v.certs[in] != nil {
@@ -104,7 +107,7 @@ func (v *conversion) wishCerts(w *certWish, host string) {
 	v.certs[in] = w.hostCerts
 }
 
-// canaryCerts returns what canaries want. ingress-nginx reads these annotations of canaries too.
+// canaryCerts returns the wishes of canaries. ingress-nginx applies auth-tls-* of canaries too.
 func (v *conversion) canaryCerts() (wishes []certWish) {
 	seen := map[config.ObjectName]bool{}
 	for _, all := range v.canaries {
@@ -133,8 +136,8 @@ func (v *conversion) canaryCerts() (wishes []certWish) {
 	return wishes
 }
 
-// certsOf returns how the namespace that owns a host treats client certificates; nil: no annotation asks
-// for any. If hosts are shared, it is the namespace of the oldest Ingress with the host.
+// certsOf returns how the namespace that owns a host treats client certificates; nil: it has no annotation
+// for them. If namespaces share hosts, the namespace of the oldest Ingress with the host counts.
 func (v *conversion) certsOf(host string) *hostCerts {
 	if len(v.certs) == 0 {
 		return nil
@@ -157,20 +160,38 @@ func (v *conversion) readAuthTLS(namespace string, a annotation.AuthTLS) (*hostC
 		return nil, fmt.Errorf("the Secret %s, which auth-tls-secret names, does not exist; create it", name)
 	}
 	h := &hostCerts{AuthTLS: a, rules: config.ClientCert{Mode: config.CertMode(a.Verify), Match: a.Subject, ErrorPage: a.ErrorPage, Forward: a.Forward}, secret: name, ca: s.Data[caKey], crl: s.Data[crlKey]}
-	err := error(nil)
-	if len(h.ca) == 0 {
-		err = errors.New("has no key ca.crt; store the CAs there in PEM")
-	} else if _, err = config.Authorities(h.ca); err != nil {
-		err = fmt.Errorf("has a ca.crt that %w", err)
-	} else if len(h.crl) > 0 {
-		if _, err = config.ParseRevocationLists(h.crl); err != nil {
-			err = fmt.Errorf("has a ca.crl that %w", err)
-		}
-	}
-	if err != nil {
+	if err := v.checkAuthorities(s); err != nil {
 		return nil, fmt.Errorf("the Secret %s, which auth-tls-secret names, %w", name, err)
 	}
 	return h, nil
+}
+
+// checkAuthorities returns why weir cannot use the CAs or the revocation lists of a Secret, or nil. The
+// error follows the name of the Secret. Like look, it checks each Secret only once: many Ingresses may name
+// the same Secret, and its revocation lists may be long.
+func (v *conversion) checkAuthorities(s *corev1.Secret) error {
+	err, known := v.authorities[s]
+	if !known {
+		err = checkAuthorities(s.Data[caKey], s.Data[crlKey])
+		v.authorities[s] = err
+	}
+	return err
+}
+
+func checkAuthorities(ca, crl []byte) error {
+	if len(ca) == 0 {
+		return errors.New("has no key ca.crt; store the CAs there in PEM")
+	}
+	if _, err := config.Authorities(ca); err != nil {
+		return fmt.Errorf("has a ca.crt that %w", err)
+	}
+	if len(crl) == 0 {
+		return nil
+	}
+	if _, err := config.ParseRevocationLists(crl); err != nil {
+		return fmt.Errorf("has a ca.crl that %w", err)
+	}
+	return nil
 }
 
 // mayAsk returns why weir cannot request certificates for hosts, or nil.
@@ -182,7 +203,7 @@ func (v *conversion) mayAsk(hosts []string, h *hostCerts) error {
 		for _, l := range v.secure {
 			t, itself := v.seen.on(l.Name, host)
 			if t.raw() {
-				continue // weir has no requests of the host there
+				continue // weir passes the TLS through, and sees no requests
 			}
 			base := v.certBase(t.policy)
 			switch {
@@ -210,8 +231,8 @@ func (v *conversion) certBase(name string) *config.TLSPolicy {
 	return v.policy(config.DefaultTLSPolicy)
 }
 
-// certPolicy returns the name of the policy that requests the client certificates of a host, which it
-// makes of the policy that the host would have otherwise.
+// certPolicy returns the name of the policy that requests client certificates for a host. It makes this
+// policy from base, which the host would have otherwise.
 func (v *conversion) certPolicy(h *hostCerts, base string) string {
 	name := h.policy(base)
 	if _, known := v.policies[name]; known {
@@ -226,7 +247,7 @@ func (v *conversion) certPolicy(h *hostCerts, base string) string {
 	return name
 }
 
-// certRules returns how the routes of a claim treat client certificates; nil: no annotation says it.
+// certRules returns how the routes of a claim treat client certificates; nil: the host has no annotation for them.
 func (v *conversion) certRules(c *claim.Claim) *config.ClientCert {
 	h := v.certs[hostIn{c.Owner.Name.Namespace, c.Host}]
 	if h == nil || claim.IsChallenge(c.Path) {

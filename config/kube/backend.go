@@ -13,19 +13,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
-// ownPrefix is the prefix of the annotations of weir's own.
-const ownPrefix = "weirproxy.github.io/"
-
 // The annotations of weir's own, on Services.
 const (
-	AnnotationPreferLocal  = ownPrefix + "prefer-local"
-	AnnotationRequireLocal = ownPrefix + "require-local"
-	AnnotationRampUp       = ownPrefix + "ramp-up"
-	AnnotationSendProxy    = ownPrefix + "send-proxy-protocol"
+	AnnotationPreferLocal  = annotation.Own + "prefer-local"
+	AnnotationRequireLocal = annotation.Own + "require-local"
+	AnnotationRampUp       = annotation.Own + "ramp-up"
+	AnnotationSendProxy    = annotation.Own + "send-proxy-protocol"
 )
 
 // defaultRampUp is the default duration of slow start: most applications have

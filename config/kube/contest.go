@@ -43,11 +43,11 @@ func namerOf(r *gateway.Route) namer { return namer{r.Kind, r.Name, r.Meta.Creat
 
 // contest has the hosts of one object that objects of the other kind name too.
 type contest struct {
-	lost map[string]namer // hosts that it does not get, and their owners
-	won  map[string]namer // hosts that it owns, and the oldest object that does not get them
+	lost map[string]namer // by host that the object does not get: the owner
+	won  map[string]namer // by host that the object owns: the oldest object that does not get it
 }
 
-// contests are those of all objects; objects without one are missing.
+// contests has the contest of each object that has one.
 type contests map[namer]*contest
 
 func (all contests) of(n namer) *contest {
@@ -57,7 +57,7 @@ func (all contests) of(n namer) *contest {
 	return all[n]
 }
 
-// lose says that an object does not get a host.
+// lose records that an object does not get a host, because of its owner.
 func (all contests) lose(n namer, host string, owner namer) {
 	all.of(n).lost[host] = owner
 	won := all.of(owner).won
@@ -167,8 +167,8 @@ func (u *updating) namersOf(host string) (all []namer) {
 	return all
 }
 
-// aboveOf is the next wildcard of the Gateway API, which stands for one label or more, that has all
-// names of a host; "": none.
+// aboveOf returns the longest wildcard that covers a host, except the host itself; "": none. A wildcard of the
+// Gateway API stands for one label or more.
 func aboveOf(host string) string {
 	_, rest, ok := strings.Cut(strings.TrimPrefix(host, "*."), ".")
 	if !ok {
@@ -177,10 +177,10 @@ func aboveOf(host string) string {
 	return "*." + rest
 }
 
-// ownedAcross is in messages: why another kind of object owns a host.
+// ownedAcross explains in messages why an object of the other kind owns a host.
 const ownedAcross = "A host that Ingresses and routes of Gateways name belongs to the namespace of the oldest of them."
 
-// rivalOf is the object of the other kind that owns a host of an Ingress; "": none.
+// rivalOf returns the object of the other kind that owns a host of an Ingress; "": none.
 func (v *conversion) rivalOf(o *claim.Owner, host string) string {
 	c := v.contests[namerOfOwner(o)]
 	if c == nil {
@@ -231,7 +231,7 @@ func (c *gatewayConversion) contest(a *gateway.Attachment) {
 	}
 }
 
-// contested is a sentence for each of the hosts that the route has.
+// contested returns a sentence for each of the hosts for which the route is attached.
 func (c *gatewayConversion) contested(a *gateway.Attachment, hosts map[string]namer, format string) string {
 	var b strings.Builder
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {

@@ -110,7 +110,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 
 func newKnowledge(file *config.Config) *knowledge {
 	v := newConversion(file)
-	v.pairs = map[*corev1.Secret]pair{}
+	v.pairs, v.authorities = map[*corev1.Secret]pair{}, map[*corev1.Secret]error{}
 	v.chosen, v.configured = v.namespaces(), v.findConfigured()
 	return &knowledge{
 		conversion: v, members: map[*networkingv1.Ingress]*member{}, joints: newJoints(v.settings.HostOwnership == config.OwnedByNamespace),
@@ -145,7 +145,8 @@ func (u *updating) take(o *Objects) {
 	redo := false
 	for old, now := range changes(before.Secrets, o.Secrets) {
 		name, silent := put(u.secrets, old, now), o.isSilent(old, now)
-		u.forgetPair(old, now, silent)
+		replaceKey(u.pairs, old, now, silent)
+		replaceKey(u.authorities, old, now, silent)
 		if silent {
 			u.renewServed(name, old, now)
 			continue
@@ -190,12 +191,13 @@ func (u *updating) takeClasses(before *Objects) {
 	}
 }
 
-// forgetPair removes the pair of an old Secret. After a silent change the new one has it.
-func (u *updating) forgetPair(old, now *corev1.Secret, silent bool) {
-	if p, known := u.pairs[old]; known && silent {
-		u.pairs[now] = p
+// replaceKey removes the result of a check of an old Secret. After a silent change it stays valid for the
+// new Secret.
+func replaceKey[T any](results map[*corev1.Secret]T, old, now *corev1.Secret, silent bool) {
+	if r, known := results[old]; known && silent {
+		results[now] = r
 	}
-	delete(u.pairs, old)
+	delete(results, old)
 }
 
 // renewServed replaces a Secret in the results, so that the old one is not kept.

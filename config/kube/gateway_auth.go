@@ -46,7 +46,7 @@ func (f *httpFilters) externalAuth(from *gatewayv1.HTTPExternalAuthFilter) error
 	return nil
 }
 
-// readExternalHTTP reads what the filter says about the requests and responses of the server.
+// readExternalHTTP reads the settings of the filter for requests to the server, and for its responses.
 func readExternalHTTP(e *config.ExternalAuth, from *gatewayv1.HTTPAuthConfig) error {
 	if from.Path != "" {
 		p, err := config.ParsePath("/" + strings.Trim(from.Path, "/"))

@@ -134,7 +134,7 @@ type conversion struct {
 	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
 	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
 	hostCerts  map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
-	certs      map[hostIn]*hostCerts                // those that decide about the hosts of a namespace
+	certs      map[hostIn]*hostCerts                // the client certificates for the hosts of a namespace
 	firstNamed map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates
 	patterns   *patternHosts                        // hosts with regular expressions
 	canaries   map[canaryAt][]*canary               // the oldest first
@@ -153,8 +153,10 @@ type conversion struct {
 	uses     map[string][]useOrder       // of the Users of backends
 	events   event.Set
 	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
-	looked   *lookups                // nil: not recorded
-	out      Routing
+	// authorities has the results of checkAuthorities, also of earlier conversions.
+	authorities map[*corev1.Secret]error
+	looked      *lookups // nil: not recorded
+	out         Routing
 }
 
 // newConversion returns a conversion without objects.

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
@@ -34,7 +35,7 @@ func EachUnknownAnnotation(m *Manifests, tell func(kind string, o metav1.Object,
 func eachUnknown[T metav1.Object](kind string, all []T, tell func(string, metav1.Object, string)) {
 	for _, o := range all {
 		for _, name := range slices.Sorted(maps.Keys(o.GetAnnotations())) {
-			if known := ownAnnotations[kind]; strings.HasPrefix(name, ownPrefix) && !slices.Contains(known, name) {
+			if known := ownAnnotations[kind]; strings.HasPrefix(name, annotation.Own) && !slices.Contains(known, name) {
 				tell(kind, o, unknownAnnotation(kind, name))
 			}
 		}

@@ -93,7 +93,7 @@ func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.Manag
 }
 
 // readPrefixes are the prefixes of the annotations that weir reads.
-var readPrefixes = []string{annotation.Nginx, annotation.Traefik, ownPrefix, oldClass}
+var readPrefixes = []string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}
 
 // slimMeta removes the labels, and the annotations that weir does not read.
 func slimMeta(m *metav1.ObjectMeta) {

@@ -9,14 +9,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 )
 
-// AsGateway are Ingresses as objects of the Gateway API. An Ingress that asks for something else than hosts,
-// paths, Services and certificates stays an Ingress: a route must not be open where the Ingress was not.
+// AsGateway has Ingresses as objects of the Gateway API. An Ingress with more than hosts, paths, Services,
+// certificates and redirects to https stays an Ingress: a route must not be open where the Ingress was not.
 type AsGateway struct {
 	Objects []map[string]any // in the order in which to create them
 	Stay    []string         // a sentence for each Ingress that stays, with the reason
@@ -66,7 +67,7 @@ func ToGateway(all []*networkingv1.Ingress, services []*corev1.Service, name con
 }
 
 func gatewayObject(kind, namespace, name string, spec map[string]any) map[string]any {
-	return map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace}, "spec": spec}
+	return map[string]any{"apiVersion": gatewayv1.GroupVersion.String(), "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace}, "spec": spec}
 }
 
 // convert converts one Ingress. The error follows its name.
@@ -239,7 +240,7 @@ func (c *toGateway) routes(namespace, name, host string, over *tlsListener, redi
 	}
 	parents := []any{plain}
 	if over != nil {
-		parents = []any{map[string]any{"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": over.set, "sectionName": over.section}}
+		parents = []any{map[string]any{"group": gatewayv1.GroupName, "kind": "ListenerSet", "name": over.set, "sectionName": over.section}}
 		if redirects {
 			add(name+"-redirect", []any{plain}, []any{map[string]any{"filters": []any{map[string]any{"type": "RequestRedirect", "requestRedirect": map[string]any{"scheme": "https", "statusCode": 308}}}}})
 		} else {

@@ -18,8 +18,8 @@ type external struct {
 	asserted *message.Names // headers of the server for the endpoint; nil: all
 }
 
-// newExternal makes the authenticator of an entry. It returns before, the one in effect, if nothing
-// has changed.
+// newExternal makes the authenticator of an entry. before is the authenticator in effect; newExternal
+// returns it if nothing has changed.
 func newExternal(c *config.Auth, before authenticator, server Decider) authenticator {
 	if b, is := before.(*external); is && b.settings == c.External && b.server == server {
 		return b
@@ -54,8 +54,8 @@ func (e *external) authenticate(x Exchange) (id *Identity) {
 	return id
 }
 
-// write writes the HTTP headers of the request to the server: those of the client that the filter
-// lists, Authorization, and what weir knows of the client.
+// write writes the HTTP headers of the request to the server: the client's headers that the filter
+// lists, Authorization, and headers of weir about the client.
 func (e *external) write(to *message.Request, x Exchange) {
 	id := x.RequestID()
 	from := x.Request()
@@ -92,8 +92,8 @@ func (e *external) decide(x Exchange, res *message.Response, body []byte) *Ident
 	return nil
 }
 
-// identity returns what the server tells the endpoint, and drops what the client sent under the same
-// names.
+// identity returns the headers of the server for the endpoint. It drops headers of the client with the
+// same names.
 func (e *external) identity(x Exchange, res *message.Response) *Identity {
 	id := new(Identity)
 	var names []string
@@ -128,5 +128,6 @@ func (e *external) forEndpoint(id message.ID, name []byte) bool {
 var onlyInResponses = message.NewNames([]string{"Date", "Server", "Age", "Allow", "Accept-Ranges", "ETag", "Expires", "Last-Modified", "Location", "Retry-After",
 	"Vary", "WWW-Authenticate", "Alt-Svc", "Strict-Transport-Security"})
 
-// claims reports whether a header of this name in trailers of the client may be one of the server.
+// claims reports whether only the server may set a header of this name, so that weir drops it from the
+// trailers of clients.
 func (e *external) claims(name []byte) bool { return e.asserted == nil || e.asserted.HasAlike(name) }

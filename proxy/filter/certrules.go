@@ -15,20 +15,20 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Certificate is what weir knows of a client's certificate that a route decides about. It does not
-// change.
+// Certificate describes a client certificate that weir has verified, and that routes accept or refuse.
+// It does not change.
 type Certificate struct {
-	Sent    bool  // the client sent one
-	Err     error // why it is not good; nil: it is, or there is none
-	Unknown bool  // its only flaw is that another CA issued it
+	Sent    bool  // the client sent a certificate
+	Err     error // why the certificate is not good; nil: it is good, or the client sent none
+	Unknown bool  // the certificate is from a CA that the policy does not have, and has no other fault
 
 	verify          string // the result in the words of nginx
-	subject, issuer []byte
-	whole           []byte // in PEM, percent-encoded
+	subject, issuer []byte // in the form of OpenSSL
+	whole           []byte // the certificate in PEM, percent-encoded
 }
 
-// NewCertificate describes a client's certificate; leaf nil: the client sent none. err is why it is not
-// good, and reason the same in the words of OpenSSL.
+// NewCertificate describes a client certificate; leaf nil: the client sent none. err is why the
+// certificate is not good. reason is err in the words of OpenSSL. unknown is Certificate.Unknown.
 func NewCertificate(leaf *x509.Certificate, err error, reason string, unknown bool) *Certificate {
 	c := &Certificate{Sent: leaf != nil, Err: err, Unknown: unknown, verify: "NONE"}
 	if leaf == nil {
@@ -38,7 +38,7 @@ func NewCertificate(leaf *x509.Certificate, err error, reason string, unknown bo
 		c.verify = "FAILED:" + reason
 	}
 	c.subject, c.issuer = openssl.append(nil, leaf.RawSubject), openssl.append(nil, leaf.RawIssuer)
-	c.whole = appendPercent(nil, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}))
+	c.whole = appendEncoded(nil, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}))
 	return c
 }
 
@@ -46,13 +46,13 @@ func NewCertificate(leaf *x509.Certificate, err error, reason string, unknown bo
 // (auth-tls-* of an Ingress), and tells endpoints about them.
 type certRules struct {
 	config.ClientCert
-	match *regexp.Regexp // nil: any subject
+	match *regexp.Regexp // of Match; nil: any subject
 }
 
 func newCertRules(c *config.ClientCert) *certRules {
 	r := &certRules{ClientCert: *c}
 	if c.Match != "" {
-		r.match = regexp.MustCompile(c.Match) // whoever made the route has compiled it
+		r.match = regexp.MustCompile(c.Match) // package annotation has compiled it before
 	}
 	return r
 }
@@ -70,7 +70,7 @@ func (r *certRules) FilterName() string { return "client_auth" }
 func (r *certRules) Answer(x Exchange) bool {
 	c := x.Certificate()
 	switch {
-	case r.Mode == config.CertOff:
+	case r.Mode == config.CertOff: // the policy requests no certificate
 	case c != nil && c.Err != nil && (r.Mode != config.CertUnverified || !c.Unknown):
 		x.SetCause(c.Err)
 		return r.refuse(x, refuseBadCert)
@@ -85,7 +85,7 @@ func (r *certRules) Answer(x Exchange) bool {
 	return false
 }
 
-// refuse sends the client to the page for errors, if there is one.
+// refuse redirects the client to ErrorPage, or answers 400 if the route has none.
 func (r *certRules) refuse(x Exchange, why *message.Refusal) bool {
 	if r.ErrorPage == "" {
 		x.Refuse(why)
@@ -107,8 +107,8 @@ func (r *certRules) EditRequest(x Exchange) {
 	r.write(&req.Head, x)
 }
 
-// EditTrailers removes the headers about the client's certificate, which weir drops already, unless the
-// listener keeps them from a proxy.
+// EditTrailers drops headers about the client's certificate that a client or another proxy sent. weir has
+// dropped them already, unless the listener trusts the sender (trust: client_cert).
 func (r *certRules) EditTrailers(h *message.Head) {
 	for i := range h.Fields {
 		if !h.Fields[i].Dropped && aboutCert.HasAlike(h.Name(i)) {
@@ -117,7 +117,7 @@ func (r *certRules) EditTrailers(h *message.Head) {
 	}
 }
 
-// write adds the headers about the certificate, without empty ones, and none without TLS.
+// write adds the headers about the certificate that have a value. It adds none to requests without TLS.
 func (r *certRules) write(h *message.Head, x Exchange) {
 	if !x.Terminated() {
 		return
@@ -140,8 +140,8 @@ func (r *certRules) write(h *message.Head, x Exchange) {
 
 var noCertificate = NewCertificate(nil, nil, "", false)
 
-// openssl is the form of distinguished names that OpenSSL calls RFC2253, and nginx uses. Other than in
-// weir's own form, an escaped character mostly stays the same character.
+// openssl is the form of distinguished names that nginx writes; OpenSSL calls it RFC2253. A backslash before
+// a printable character keeps the character, where rfc4514 writes two hexadecimal digits.
 var openssl = &nameForm{names: opensslName, text: opensslText, escape: appendBackslashed, reverse: true,
 	dump: func(b, encoding []byte) []byte { return append(b, strings.ToUpper(hex.EncodeToString(encoding))...) }}
 
@@ -186,20 +186,6 @@ func appendBackslashed(b, text []byte) []byte {
 			b = append(b, '\\')
 		}
 		b = append(b, c)
-	}
-	return b
-}
-
-// appendPercent appends text, percent-encoded except for unreserved characters (RFC 3986, section 2.3).
-func appendPercent(b, text []byte) []byte {
-	const digits = "0123456789ABCDEF"
-	for _, c := range text {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_', c == '~':
-			b = append(b, c)
-		default:
-			b = append(b, '%', digits[c>>4], digits[c&15])
-		}
 	}
 	return b
 }

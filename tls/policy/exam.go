@@ -27,15 +27,15 @@ type Exam struct {
 
 // exam examines client certificates as OpenSSL does for nginx.
 type exam struct {
-	roots, between *x509.CertPool
-	cas            []*x509.Certificate // of both
+	roots, between *x509.CertPool      // the CAs that signed themselves, and the other CAs
+	cas            []*x509.Certificate // all CAs
 	depth          int                 // the maximum number of intermediate CAs
 	revoked        *revocation         // nil: there are no revocation lists
 	of             string              // where the CAs are, for messages
 }
 
-// request makes c request client certificates, and returns what examines them. A CA certificate that
-// it did not sign itself is no trust anchor, as in OpenSSL.
+// request makes c request client certificates, and returns the exam for them. A CA certificate is a trust
+// anchor only if it is signed with its own key, as in OpenSSL.
 func request(c *tls.Config, p config.TLSPolicy) (*exam, error) {
 	cas, err := config.Authorities(p.ClientAuthPool)
 	if err != nil {
@@ -88,7 +88,8 @@ func (p *Policy) Examine(s *tls.ConnectionState, now time.Time) *Exam {
 	return x
 }
 
-// verify returns why the first certificate, which came with the others, is not good.
+// verify returns why the first certificate is not good; err nil: it is good. The client sent the others
+// with it.
 func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, err error, unknown bool) {
 	options := x509.VerifyOptions{Roots: e.roots, Intermediates: e.between.Clone(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, c := range sent[1:] {
@@ -96,7 +97,7 @@ func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, e
 	}
 	chains, err := sent[0].Verify(options)
 	if err != nil {
-		reason, unknown = e.explain(sent, now, err)
+		reason, unknown = e.translate(sent, now, err)
 		return reason, err, unknown
 	}
 	var fit [][]*x509.Certificate
@@ -121,8 +122,9 @@ func (e *exam) verify(sent []*x509.Certificate, now time.Time) (reason string, e
 	return "", nil, false
 }
 
-// explain returns why x509 refuses a certificate with err, in the words of OpenSSL 3.
-func (e *exam) explain(sent []*x509.Certificate, now time.Time, err error) (reason string, unknown bool) {
+// translate translates err, with which x509 refuses a certificate, into the words of OpenSSL 3. unknown is
+// Exam.Unknown.
+func (e *exam) translate(sent []*x509.Certificate, now time.Time, err error) (reason string, unknown bool) {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) {
 		switch invalid.Reason {
@@ -146,7 +148,7 @@ func (e *exam) explain(sent []*x509.Certificate, now time.Time, err error) (reas
 	return e.unknown(sent)
 }
 
-// unknown returns why no chain leads from a certificate to a root.
+// unknown returns why no chain leads from a certificate to a root, in the words of OpenSSL 3.
 func (e *exam) unknown(sent []*x509.Certificate) (reason string, isUnknown bool) {
 	last, rest := sent[0], sent[1:] // follow the issuers that the client sent
 	for len(rest) > 0 && rest[0] != last && issued(rest[0], last) {

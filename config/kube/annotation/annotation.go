@@ -22,6 +22,7 @@ import (
 const (
 	Nginx   = "nginx.ingress.kubernetes.io/" // of ingress-nginx
 	Traefik = "traefik.ingress.kubernetes.io/"
+	Own     = "weirproxy.github.io/" // of weir, also for options of Gateways
 )
 
 // Rating is how well weir supports an annotation.

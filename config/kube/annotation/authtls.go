@@ -11,8 +11,11 @@ import (
 // authTLSs is the family of client certificates.
 var authTLSs = union([]map[string]judge{
 	{"auth-tls-secret": {look: rateIn(readAuthTLS, "auth-tls-secret"), set: setAuthTLS}},
-	ratedBy(readAuthTLS, "auth-tls-verify-client", "auth-tls-verify-depth", "auth-tls-error-page", "auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"),
+	ratedBy(readAuthTLS, besideSecret...),
 })
+
+// besideSecret are the annotations that have an effect only with auth-tls-secret.
+var besideSecret = []string{"auth-tls-verify-client", "auth-tls-verify-depth", "auth-tls-error-page", "auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"}
 
 // AuthTLS is how the hosts of an Ingress treat client certificates. The other fields count only with
 // Secret.
@@ -21,7 +24,7 @@ type AuthTLS struct {
 	Verify    string // on, off, optional or optional_no_ca
 	Depth     int    // the maximum number of intermediate CAs
 	Subject   string // an expression (RE2) for a part of the subject; empty: any subject
-	ErrorPage string // a URL, or the end of one; empty: none
+	ErrorPage string // the URL of a page, perhaps without a scheme; empty: none
 	Forward   bool   // endpoints get the whole certificate
 }
 
@@ -45,11 +48,12 @@ func setAuthTLS(_ string, c context, s *Settings) (Rating, string) {
 	return Exact, ""
 }
 
+// readAuthTLS reads the family. It returns the ratings of annotations that are not exact.
 func readAuthTLS(c context) (a AuthTLS, ratings map[string]because) {
 	ratings = map[string]because{}
 	text := c.value("auth-tls-secret")
 	if text == "" {
-		for _, name := range []string{"auth-tls-verify-client", "auth-tls-verify-depth", "auth-tls-error-page", "auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"} {
+		for _, name := range besideSecret {
 			if c.value(name) != "" {
 				ratings[name] = because{Near, needsAuthTLS}
 			}
@@ -108,10 +112,10 @@ func (a *AuthTLS) readDepth(text string, ratings map[string]because) {
 
 // readSubject reads auth-tls-match-cn. Its expression may match any part of the whole subject.
 func (a *AuthTLS) readSubject(text string, ratings map[string]because) {
-	rest, found := strings.CutPrefix(text, "CN=")
 	if text == "" {
 		return
 	}
+	rest, found := strings.CutPrefix(text, "CN=")
 	if _, err := regexp.Compile(rest); err != nil || !found {
 		ratings["auth-tls-match-cn"] = because{guard, badCN}
 		return

@@ -10,8 +10,8 @@ import (
 type Options struct {
 	// HostOwnership means that each host belongs to one namespace.
 	HostOwnership bool
-	// Rival returns the object outside of the Decision that owns a host of an owner, as messages have
-	// it; "": none. nil: there is none for any host.
+	// Rival returns the object of another kind that owns a host of o, in the words of messages;
+	// "": none. A nil Rival returns "" for every host.
 	Rival func(o *Owner, host string) string
 	// Events gets the errors of objects.
 	Events event.Set

@@ -85,11 +85,13 @@ func (d *Decision) closing(c *Claim) *Guards {
 	case IsChallenge(c.Path):
 		return c.Backend.Guards
 	}
-	if g := d.closed[c.hostIn()]; g != nil && g.Why != "" {
+	switch g := d.closed[c.hostIn()]; {
+	case g == nil:
+	case g.Why != "":
 		d.Tell(c.Owner, event.ReasonAccess, "Paths of %s answer 503: the %s of this namespace restricts access to the whole host by %s, and %s. Events of that object say what to do.",
 			HostText(c.Host), g.By, g.list(), g.Why)
 		return g
-	} else if g != nil {
+	default:
 		d.Tell(c.Owner, event.ReasonAccess, "Paths of %s answer 503: the %s of this namespace restricts access to the whole host, or may, by annotations that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations there: %s.",
 			HostText(c.Host), g.By, g.list())
 		return g

@@ -67,8 +67,8 @@ func setFields(now, wanted *gatewayv1.ListenerSetStatus) (map[string]any, bool) 
 	return map[string]any{"conditions": next.Conditions, "listeners": next.Listeners}, true
 }
 
-// mergedEach returns the wanted parts of a status, each with the conditions merged with those of the
-// same part now.
+// mergedEach returns the wanted parts of a status. The conditions of each part are merged with the present
+// conditions of the same part.
 func mergedEach[T any](now, wanted []T, same func(a, b *T) bool, conditions func(*T) *[]metav1.Condition, own ...string) []T {
 	next := slices.Clone(wanted)
 	for i := range next {
@@ -139,9 +139,9 @@ type entries[T any] struct {
 	conditions func(*T) *[]metav1.Condition
 }
 
-// join returns the entries that a status must have: those of other controllers, and then as many
-// wanted ones as there is room for. own are the types of conditions that weir may remove. differs is
-// false if the status has these entries.
+// join returns the entries that a status must have: first the entries of other controllers, then the wanted
+// entries, at most most in all. own are the types of conditions that weir may remove. differs is
+// false if the status has these entries already.
 func (e *entries[T]) join(now, wanted []T, most int, own ...string) (next []T, differs bool) {
 	next = []T{} // the field must not be null
 	var ours []T

@@ -10,17 +10,15 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
-
-// ownPrefix is the prefix of the names of weir's own annotations and options.
-const ownPrefix = "weirproxy.github.io/"
 
 // weir's own annotations of Gateways, and its option in tls.options of a listener. The configuration file has the
 // policies, and an object names one of them. So the author of a Gateway can choose a policy, but cannot change it.
 const (
-	AnnotationHeaderPolicy = ownPrefix + "proxy-protocol"
-	AnnotationSSH          = ownPrefix + "ssh"
-	OptionTLSPolicy        = ownPrefix + "tls-policy"
+	AnnotationHeaderPolicy = annotation.Own + "proxy-protocol"
+	AnnotationSSH          = annotation.Own + "ssh"
+	OptionTLSPolicy        = annotation.Own + "tls-policy"
 )
 
 // ReasonPolicyNotFound is the reason of a condition: the configuration file has no policy of this name.
@@ -71,7 +69,7 @@ func (v *View) readOptions(l *Listener, options map[gatewayv1.AnnotationKey]gate
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		value := string(options[name])
 		switch {
-		case !strings.HasPrefix(string(name), ownPrefix):
+		case !strings.HasPrefix(string(name), annotation.Own):
 		case name != OptionTLSPolicy:
 			l.accept = orElse(l.accept, problem(gatewayv1.ListenerReasonUnsupportedValue, "tls.options has %s, which weir does not know; write %s, or remove it.", name, OptionTLSPolicy))
 		case !v.HasTLSPolicy(value):

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
 // Key names an object whose status weir writes.
@@ -78,7 +79,7 @@ func condition[T, R ~string](kind T, generation int64, p *Problem, reason R, mes
 
 // ConditionHostContested is the type of the condition of a route with hosts that objects of another
 // kind name too, and do not get.
-const ConditionHostContested = "weirproxy.github.io/HostContested"
+const ConditionHostContested = annotation.Own + "HostContested"
 
 // maxMessage is the maximum length of a message in a condition.
 const maxMessage = 32768
