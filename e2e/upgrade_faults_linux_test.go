@@ -211,7 +211,7 @@ func TestUnusableState(t *testing.T) {
 		})
 	}
 	f("not JSON", "HTTP/1.1 400 Bad Request\r\n\r\n", "", "passed no state")
-	f("nothing", "{}", "", "passed no state")
+	f("nothing", "{}", "", `passed no state, but a message of the kind ""`)
 	f("another version", `{"kind": "state", "state": {"version": 2}}`, "this binary knows version 1", "restart weir instead")
 	f("without the old environment", `{"kind": "state", "state": {"version": 1}}`, "the environment does not have WEIR_CONFINED", "clears its environment")
 }

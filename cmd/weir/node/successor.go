@@ -32,7 +32,7 @@ type former struct {
 	ended chan struct{} // closed with notes
 
 	writing sync.Mutex
-	serving bool // it has left, or has ended
+	left    bool // it accepts no more, or has ended
 }
 
 // newFormer returns the process that started this one for an upgrade; nil: none. It tells that
@@ -58,8 +58,11 @@ func newFormer() (*former, error) {
 	decoder := json.NewDecoder(conn)
 	conn.SetReadDeadline(time.Now().Add(helloPatience))
 	var first note
-	if err := decoder.Decode(&first); err != nil || first.State == nil {
+	if err := decoder.Decode(&first); err != nil {
 		return nil, fmt.Errorf("upgrade: process %d passed no state: %w", pid, err)
+	}
+	if first.State == nil {
+		return nil, fmt.Errorf("upgrade: process %d passed no state, but a message of the kind %q", pid, first.Kind)
 	}
 	conn.SetReadDeadline(time.Time{})
 	b.state = first.State
@@ -103,7 +106,7 @@ func (b *former) check() error {
 
 // failed tells the former process why this one ends, unless it has left already.
 func (b *former) failed(err error) {
-	if b == nil || err == nil || b.serving {
+	if b == nil || err == nil || b.left {
 		return
 	}
 	b.say(note{Kind: noteFailed, Error: err.Error()})
@@ -163,19 +166,17 @@ func (s *server) takeOver(signals <-chan os.Signal) error {
 		return err
 	}
 	s.log.Info("upgrade: ready to take over", zap.Int("old_pid", b.pid))
-	if b.say(note{Kind: noteReady, Taken: s.sockets.Taken()}) == nil {
-		if err := s.awaitNote(noteGo, signals); err != nil {
-			return err
-		}
+	b.say(note{Kind: noteReady, Taken: s.sockets.Taken()}) // after an error, awaitNote notices the end
+	if err := s.awaitNote(noteGo, signals); err != nil {
+		return err
 	}
 	s.sockets.Discard()
 	close(s.gate)
-	if b.say(note{Kind: noteServing}) == nil {
-		if err := s.awaitNote(noteLeft, signals); err != nil {
-			return err
-		}
+	b.say(note{Kind: noteServing})
+	if err := s.awaitNote(noteLeft, signals); err != nil {
+		return err
 	}
-	b.serving = true
+	b.left = true
 	s.sockets.Own()
 	s.metrics.upgrades.WithLabelValues("success").Inc()
 	s.log.Info("upgrade: this process has taken over", zap.Int("old_pid", b.pid))

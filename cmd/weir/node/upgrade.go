@@ -250,6 +250,9 @@ func (u *upgrade) advance(to stage, c *successor) error {
 // up nothing.
 func (s *server) raise() (taken []sockets.Inherited, err error) {
 	u := s.upgrade
+	if err := u.advance(stageStarting, nil); err != nil {
+		return nil, err
+	}
 	s.log.Info("upgrade: starting the binary", zap.String("binary", u.binary))
 	passed, err := s.sockets.Pass()
 	if err != nil {
@@ -271,7 +274,7 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 	}
 	s.besides(func() int64 { return processMemory(c.pid) })
 	if err := c.say(note{Kind: noteState, State: state}); err != nil {
-		return nil, c.explain(err, helloPatience)
+		return nil, c.explain(err, noteHello, helloPatience)
 	}
 	if _, err := c.hear(noteHello, helloPatience); err != nil {
 		return nil, err
@@ -288,9 +291,12 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 	}
 	cordoned := s.node.State().Cordoned
 	if err := c.say(note{Kind: noteGo, Cordoned: &cordoned}); err != nil {
-		return nil, c.explain(err, acceptPatience)
+		return nil, c.explain(err, noteServing, acceptPatience)
 	}
 	if _, err := c.hear(noteServing, acceptPatience); err != nil {
+		return nil, err
+	}
+	if err := u.advance(stageLeft, c); err != nil {
 		return nil, err
 	}
 	return ready.Taken, nil
@@ -330,7 +336,6 @@ func (s *server) working() map[string]bool {
 // moveOut leaves all sockets that the new process has taken to it, and closes the others as a
 // drain does.
 func (s *server) moveOut(taken []sockets.Inherited) {
-	u := s.upgrade
 	s.change.Lock()
 	s.ended = true
 	s.change.Unlock()
@@ -339,16 +344,13 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.tracker.SetDraining()
 	s.proxy.SetDraining(true)
 	s.endWaits()
-	u.mu.Lock()
-	u.at = stageLeft
-	c := u.child
-	u.mu.Unlock()
 	s.closeSockets()
+	c := s.upgrade.current()
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
 	c.say(note{Kind: noteLeft})                                 // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
-	close(u.left)
+	close(s.upgrade.left)
 }
 
 // cancelUpgrade ends an upgrade because this process ends. It returns true if the new process
@@ -362,6 +364,7 @@ func (s *server) cancelUpgrade() (left bool) {
 		c.process.Kill()
 	}
 	u.mu.Unlock()
+	s.endWaits() // the upgrade may wait for a reload that waits for a cluster
 	if done != nil {
 		<-done
 	}
@@ -479,7 +482,7 @@ func (c *successor) hear(kind string, within time.Duration) (note, error) {
 	var n note
 	switch err := c.notes.Decode(&n); {
 	case err != nil:
-		return n, c.explain(err, within)
+		return n, c.explain(err, kind, within)
 	case n.Kind == noteFailed:
 		return n, fmt.Errorf("the new process cannot take over: %s", n.Error)
 	case n.Kind != kind:
@@ -488,14 +491,14 @@ func (c *successor) hear(kind string, within time.Duration) (note, error) {
 	return n, nil
 }
 
-// explain returns why there is no note from the new process.
-func (c *successor) explain(err error, within time.Duration) error {
+// explain returns why there is no note of this kind from the new process.
+func (c *successor) explain(err error, kind string, within time.Duration) error {
 	var syntax *json.SyntaxError
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && within == helloPatience:
-		return fmt.Errorf("the new process did not answer within %v; it hangs, or is not weir", within)
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded) && kind == noteReady:
 		return fmt.Errorf("the new process did not become ready within %v (upgrade_timeout); its log says what it waits for", within)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the new process did not answer within %v; it hangs, or is not weir", within)
 	case errors.As(err, &syntax):
 		return errors.New("the new process is not weir: its messages have another form")
 	}
