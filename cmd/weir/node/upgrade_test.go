@@ -3,32 +3,10 @@ package node
 import (
 	"encoding/json"
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-func TestEndsContainer(t *testing.T) {
-	for _, one := range []struct {
-		pid, parent int
-		first, want string // want: empty means that no container ends
-	}{
-		{1, 0, "weir", "process 1"},
-		{7, 0, "pause", "main process"},
-		{7, 1, "tini", "child of tini"},
-		{7, 1, "docker-init", "child of docker-init"},
-		{7, 6, "tini", ""},
-		{7, 1, "systemd", ""},
-		{7, 1, "bash", ""},
-		{7, 1, "", ""},
-	} {
-		got := endsContainer(one.pid, one.parent, one.first)
-		if (got == "") != (one.want == "") || !strings.Contains(got, one.want) {
-			t.Errorf("process %d, parent %d, first %q: %q, and not %q", one.pid, one.parent, one.first, got, one.want)
-		}
-	}
-}
 
 // An upgrade may wait for a reload that waits for a cluster. The signal that ends weir waits for neither.
 func TestEndDoesNotWaitForReload(t *testing.T) {
@@ -65,7 +43,7 @@ func TestTooSlowSuccessor(t *testing.T) {
 			conn, other := net.Pipe()
 			defer other.Close()
 			defer conn.Close()
-			c := &successor{conn: conn, notes: json.NewDecoder(conn)}
+			c := &successor{conn: &noteConn{Conn: conn, decoder: json.NewDecoder(conn)}}
 			if _, err := c.hear(kind, 10*time.Second); err == nil || err.Error() != want {
 				t.Errorf("%s: %v", kind, err)
 			}
