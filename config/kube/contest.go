@@ -16,8 +16,8 @@ import (
 
 // A host that both an Ingress and a route of a Gateway name belongs to one namespace: that of the
 // oldest of these objects. The objects of the other kind in other namespaces do not get it. Among
-// Ingresses host_ownership decides, and among routes the Gateway API does. "Every host" belongs to
-// nobody.
+// Ingresses host_ownership decides, and among routes the Gateway API does. An object without host
+// names, which serves every host, owns no host.
 
 // namer is an object that names hosts.
 type namer struct {

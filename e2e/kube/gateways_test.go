@@ -216,7 +216,7 @@ func TestGatewaysComeAndGo(t *testing.T) {
 	}
 	s.wantRoute("one")
 
-	// Without the API server weir serves what it knows.
+	// While the API server is away, weir serves the objects that it has read.
 	t.Cleanup(func() {
 		if !s.parts["kube-apiserver"].running() {
 			s.startAPI()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Keys returns the keys of all scopes, for a process that takes over. The result is secret:
-// whoever has it can decrypt recorded sessions of TLS 1.2.
+// Keys returns the keys of all scopes, for a process that takes over. The keys are secret:
+// they decrypt recorded sessions of TLS 1.2.
 func (t *Tickets) Keys() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,8 +21,8 @@ func endsContainer(pid, parent int, first string) string {
 	return ""
 }
 
-// endWithChild are the init processes of containers (docker run --init and the like). They end when
-// the process ends that they have started.
+// endWithChild has the names of the init processes of containers (docker run --init, for example). Such
+// a process starts one child, and ends together with it.
 var endWithChild = []string{"tini", "tini-static", "docker-init", "podman-init", "catatonit", "dumb-init"}
 
 // processName returns the name of a process; empty: unknown.

@@ -97,7 +97,7 @@ func (s *server) startUpgrade() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case s.former == nil && u.container != "": // what has a former process is not what the container started
+	case s.former == nil && u.container != "": // an upgrade starts a process with a former one; the container does not
 		refuse(u.container + "; start a new container, and let this one drain")
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))

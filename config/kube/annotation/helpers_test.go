@@ -67,8 +67,8 @@ func checkRating(t *testing.T, i *networkingv1.Ingress, want Rating) {
 	}
 }
 
-// checkSetting returns a function that checks an annotation of the form "name: value": what it sets, and its rating.
-// of selects the settings that the annotation may change.
+// checkSetting returns a function that reads one annotation, "name: value", and compares its setting and its rating.
+// of selects the setting.
 func checkSetting[T any](t *testing.T, of func(Settings) T) func(line string, want T, rating Rating) {
 	return func(line string, want T, rating Rating) {
 		t.Helper()

@@ -242,8 +242,8 @@ func TestEqualStatusesAreNotWritten(t *testing.T) {
 	f("a policy", fields, differs)
 }
 
-// The entries of others stay, and take the room of weir's. An entry for an older object of the same
-// name is not written, and one that stays keeps the times of its conditions.
+// The entries of other controllers stay, and leave less room for the entries of weir. weir writes no entry for an
+// older object of the same name. An entry that stays keeps the times of its conditions.
 func TestParentsHaveRoom(t *testing.T) {
 	entry := func(controller, name string) gatewayv1.RouteParentStatus {
 		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller), ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}}

@@ -15,8 +15,8 @@ import (
 // ownPrefix is the prefix of the names of weir's own annotations and options.
 const ownPrefix = "weirproxy.github.io/"
 
-// The annotations of weir's own on Gateways, and the option of tls.options of a listener. The configuration file
-// defines the policies, so that the author of a Gateway can choose one and never change what it allows.
+// weir's own annotations of Gateways, and its option in tls.options of a listener. The configuration file has the
+// policies, and an object names one of them. So the author of a Gateway can choose a policy, but cannot change it.
 const (
 	AnnotationHeaderPolicy = ownPrefix + "proxy-protocol"
 	AnnotationSSH          = ownPrefix + "ssh"

@@ -36,8 +36,9 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 	return &next
 }
 
-// listenersUnbound returns a copy of the status of listeners, and the sentence for the first one that
-// has no socket; empty: all have one. fields returns the name and the conditions of a listener.
+// listenersUnbound returns a copy of the statuses of listeners. In the copy, each listener without a
+// socket is not programmed. first says why the first such listener has no socket; empty: all have
+// sockets. fields returns the name and the conditions of a listener.
 func listenersUnbound[T any](all []T, names map[gatewayv1.SectionName][]string, unbound map[string]string,
 	fields func(*T) (gatewayv1.SectionName, *[]metav1.Condition)) (next []T, first string) {
 	next = slices.Clone(all)
