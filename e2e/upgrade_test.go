@@ -501,7 +501,8 @@ func loading(t *testing.T, w *weir) int {
 	return children[len(children)-1]
 }
 
-// A new process that does not become ready, is killed, or is overtaken by other events.
+// The old process continues if the new one does not become ready, or is killed. If the old process is killed, the
+// new one takes over. Signals, reloads and cordons during an upgrade work.
 func TestUpgradeWaits(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, timeout string) *weir {
@@ -645,8 +646,8 @@ func TestReloadAfterUpgrade(t *testing.T) {
 	gone(t, old)
 }
 
-// The new process gets the sockets that its configuration wants, wherever they are now, opens new ones, and the
-// others are closed.
+// The new process gets the sockets that its configuration wants, also for renamed listeners. It opens new sockets
+// for new addresses, and the sockets of removed listeners are closed.
 func TestUpgradeMovesListeners(t *testing.T) {
 	t.Parallel()
 	w, _ := startUpgradable(t, "")
@@ -697,7 +698,7 @@ func TestUpgradeSharesMemory(t *testing.T) {
 	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
 }
 
-// systemd hears which process is the main one, and its watchdog is served by that one.
+// systemd learns the id of the new main process, and the new process answers the watchdog.
 func TestUpgradeTellsSystemd(t *testing.T) {
 	t.Parallel()
 	w := newUpgradable(t)
@@ -767,7 +768,7 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 	})
 }
 
-// If the new configuration has another pid_file, that of the old process does not stay.
+// If the new configuration has another pid_file, weir removes the file of the old process.
 func TestUpgradeMovesPIDFile(t *testing.T) {
 	t.Parallel()
 	w, _ := startUpgradable(t, "")

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -204,6 +205,7 @@ func (s *server) notYet() (all []string) {
 			all = append(all, what)
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 

@@ -169,8 +169,7 @@ func (u *upgrade) advance(to stage, c *successor) error {
 	return nil
 }
 
-// raise starts the new process, and returns when it serves. Until then this process has given
-// up nothing.
+// raise starts the new process, and returns when it serves. Until then this process gives up nothing.
 func (s *server) raise() (taken []sockets.Inherited, err error) {
 	u := s.upgrade
 	if err := u.advance(stageStarting, nil); err != nil {
@@ -225,7 +224,7 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 	return ready.Taken, nil
 }
 
-// passedState collects what the new process gets.
+// passedState describes this process to the new one.
 func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 	tickets, err := s.tickets.Keys()
 	if err != nil {
@@ -239,9 +238,10 @@ func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
 }
 
-// working returns what this process knows, and whether it works: backends with a ready
-// endpoint, certificates of authorities, and keys from URLs. A new process accepts only when
-// everything works there that works in the old process.
+// working has an entry for each backend, for each certificate of an authority, and for each key set
+// of auth. The entry is true if the backend has a ready endpoint, or if the certificate or the keys
+// are loaded. A new process accepts when each entry that is true in the old process is true, or
+// missing, in the new one.
 func (s *server) working() map[string]bool {
 	all := make(map[string]bool)
 	for _, b := range s.backends.Status() {
@@ -256,8 +256,7 @@ func (s *server) working() map[string]bool {
 	return all
 }
 
-// moveOut leaves all sockets that the new process has taken to it, and closes the others as a
-// drain does.
+// moveOut leaves the taken sockets to the new process, and closes all other sockets as a drain does.
 func (s *server) moveOut(taken []sockets.Inherited) {
 	s.change.Lock()
 	s.ended = true

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
-// This file is what the two processes of an upgrade say to each other. upgrade.go has the diagram.
+// This file has the messages between the two processes of an upgrade. upgrade.go has the diagram.
 
 // upgradeEnv is the environment variable of a new process. Its value is the id of the old one.
 const upgradeEnv = "WEIR_UPGRADE"
@@ -19,7 +19,7 @@ const upgradeEnv = "WEIR_UPGRADE"
 // upgradeDescriptor is the new process's end of the socket pair. The sockets follow, in order.
 const upgradeDescriptor = 3
 
-// upgradeVersion is the version of the messages. A binary with another one refuses to take over.
+// upgradeVersion is the version of the messages. A binary with another version refuses to take over.
 const upgradeVersion = 1
 
 // helloPatience limits the time to send a note, and to answer the first one.
@@ -31,23 +31,24 @@ type note struct {
 	State *passedState        `json:"state,omitempty"`
 	Taken []sockets.Inherited `json:"taken,omitempty"` // of ready
 	Error string              `json:"error,omitempty"` // of failed
-	// Cordoned is of go: an operator may have changed it since state. nil: it is as in state.
+	// Cordoned is set in go, because an operator may have changed the cordon since the note state.
+	// nil: the cordon is as in state.
 	Cordoned *bool `json:"cordoned,omitempty"`
 }
 
 // The kinds of notes, in the order of an upgrade.
 const (
-	noteState   = "state"   // old: what the new process gets
+	noteState   = "state"   // old: the passedState
 	noteHello   = "hello"   // new: it is weir, and has read the state
 	noteReady   = "ready"   // new: it could serve
 	noteGo      = "go"      // old: accept
 	noteServing = "serving" // new: it accepts
 	noteLeft    = "left"    // old: it accepts no more
-	noteReload  = "reload"  // old: it got SIGHUP after it had left
-	noteFailed  = "failed"  // new: it ends, and why
+	noteReload  = "reload"  // old: it has left, and got SIGHUP
+	noteFailed  = "failed"  // new: it ends; Error says why
 )
 
-// passedState is what a new process gets besides the sockets. It contains secrets.
+// passedState describes the old process to the new one. It contains secrets.
 type passedState struct {
 	Version   int                 `json:"version"`
 	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
