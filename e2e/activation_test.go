@@ -99,8 +99,8 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// A socket that no listener is named like would never get an answer, and one with another address would serve
-// the wrong clients. weir does not start, and says what to change.
+// If no listener has the name of a socket, its clients would never get an answer. If the listener has another
+// address, weir would serve the wrong clients. So weir does not start, and says what to change.
 func TestSocketActivationErrors(t *testing.T) {
 	t.Parallel()
 	needLinux(t)

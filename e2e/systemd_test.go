@@ -32,43 +32,67 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestSystemdWatchdog: systemd's watchdog restarts a weir that stands still, and no other. So
-// weir tells systemd that it is alive, also during a drain, and not at all if the watchdog is
-// for another process.
-func TestSystemdWatchdog(t *testing.T) {
-	t.Parallel()
+// fakeSystemd is the test in the place of systemd: processes report their states to its socket.
+type fakeSystemd struct {
+	t      *testing.T
+	path   string
+	socket *net.UnixConn
+}
+
+func listenAsSystemd(t *testing.T) *fakeSystemd {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "n")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
-	heard := func() string {
-		t.Helper()
-		buf := make([]byte, 1<<10)
-		socket.SetReadDeadline(time.Now().Add(patience))
-		n, err := socket.Read(buf)
-		if err != nil {
-			t.Fatalf("systemd hears nothing: %v", err)
-		}
-		return string(buf[:n])
+	t.Cleanup(func() { socket.Close() })
+	return &fakeSystemd{t, path, socket}
+}
+
+// env is the variable that tells a process where to report its states.
+func (f *fakeSystemd) env() string { return "NOTIFY_SOCKET=" + f.path }
+
+// hear returns the next state that a process reports.
+func (f *fakeSystemd) hear() string {
+	f.t.Helper()
+	buf := make([]byte, 1<<10)
+	f.socket.SetReadDeadline(time.Now().Add(time.Minute)) // an upgrade may take longer than patience
+	n, err := f.socket.Read(buf)
+	if err != nil {
+		f.t.Fatalf("systemd hears nothing: %v", err)
 	}
+	return string(buf[:n])
+}
+
+// awaitState skips states until one begins with these words.
+func (f *fakeSystemd) awaitState(words string) {
+	f.t.Helper()
+	for !strings.HasPrefix(f.hear(), words) {
+	}
+}
+
+// TestSystemdWatchdog: systemd's watchdog restarts a weir that stands still, and no other. So
+// weir tells systemd that it is alive, also during a drain, and not at all if the watchdog is
+// for another process.
+func TestSystemdWatchdog(t *testing.T) {
+	t.Parallel()
+	systemd := listenAsSystemd(t)
 	w := newWeir(t)
-	w.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=200000"}
+	w.env = []string{systemd.env(), "WATCHDOG_USEC=200000"}
 	w.address["app"] = newWebBackend(t, "app").address
 	const config = "drain: {lame_duck: 1h}\nlisteners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['@app']}}\n"
 	w.start(config)
 	alive := 0
 	for alive < 5 {
-		if heard() == "WATCHDOG=1" {
+		if systemd.hear() == "WATCHDOG=1" {
 			alive++
 		}
 	}
 	w.signal(syscall.SIGTERM)
-	for heard() != "STOPPING=1" {
-	}
+	systemd.awaitState("STOPPING=1")
 	for range 3 {
-		if text := heard(); text != "WATCHDOG=1" {
+		if text := systemd.hear(); text != "WATCHDOG=1" {
 			t.Errorf("during the drain systemd hears %q", text)
 		}
 	}
@@ -76,14 +100,12 @@ func TestSystemdWatchdog(t *testing.T) {
 	w.wait()
 
 	other := newWeir(t)
-	other.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=1000", "WATCHDOG_PID=1"}
+	other.env = []string{systemd.env(), "WATCHDOG_USEC=1000", "WATCHDOG_PID=1"}
 	other.address["app"] = w.address["app"]
 	other.start(config)
-	for text := ""; text != "READY=1"; {
-		text = heard()
-	}
+	systemd.awaitState("READY=1")
 	other.signal(syscall.SIGTERM)
-	if text := heard(); text != "STOPPING=1" {
+	if text := systemd.hear(); text != "STOPPING=1" {
 		t.Errorf("systemd hears %q, although its watchdog is for another process", text)
 	}
 }
@@ -92,22 +114,14 @@ func TestSystemdWatchdog(t *testing.T) {
 func TestSystemdIsNotified(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)
-	path := filepath.Join(t.TempDir(), "n")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
+	systemd := listenAsSystemd(t)
 	heard := func(want string) {
 		t.Helper()
-		buf := make([]byte, 1<<10)
-		socket.SetReadDeadline(time.Now().Add(patience))
-		n, err := socket.Read(buf)
-		if err != nil || !strings.HasPrefix(string(buf[:n]), want) {
-			t.Fatalf("systemd hears %q, %v; want %s", buf[:n], err, want)
+		if text := systemd.hear(); !strings.HasPrefix(text, want) {
+			t.Fatalf("systemd hears %q; want %s", text, want)
 		}
 	}
-	w.env = []string{"NOTIFY_SOCKET=" + path}
+	w.env = []string{systemd.env()}
 	w.address["app"] = newWebBackend(t, "app").address
 	config := "listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['@app']}}\n"
 	w.start(config)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,6 +42,24 @@ func (c *noteConn) hear() (n note, err error) {
 	return n, err
 }
 
+// succeed makes w the new process of an upgrade, and the test the old one. The result is the test's end of the
+// socket pair. The other end is the first of w.files, which the test closes after the start.
+func (w *weir) succeed() *noteConn {
+	w.t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.files = []*os.File{os.NewFile(uintptr(pair[1]), "upgrade")}
+	w.env = []string{fmt.Sprint("WEIR_UPGRADE=", os.Getpid())}
+	c, err := newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // fakeOld is the test in the place of the old process. It has opened the sockets of w.
 type fakeOld struct {
 	*noteConn
@@ -57,17 +74,8 @@ func startFakeOld(t *testing.T) *fakeOld {
 	w := newWeir(t)
 	o := &fakeOld{w: w, sockets: map[string]net.Listener{}}
 	w.address["app"] = newWebBackend(t, "app").address
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "upgrade")
-	if o.noteConn, err = newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { o.Close() })
-	w.files = []*os.File{theirs}
-	w.env = []string{fmt.Sprint("WEIR_UPGRADE=", os.Getpid()), "WEIR_CONFINED={}"}
+	o.noteConn = w.succeed()
+	w.env = append(w.env, "WEIR_CONFINED={}")
 	passed := []note{}
 	local := filepath.Join(w.dir, "local.sock")
 	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}} {
@@ -98,7 +106,7 @@ func startFakeOld(t *testing.T) *fakeOld {
 	return o
 }
 
-// die closes everything that the old process had, as the kernel does if the process is killed.
+// dieSilently closes everything that the old process had, as the kernel does if the process is killed.
 func (o *fakeOld) dieSilently() {
 	for _, ln := range o.sockets {
 		ln.Close()
@@ -185,21 +193,11 @@ func TestUnusableState(t *testing.T) {
 			t.Parallel()
 			needLinux(t)
 			w := newWeir(t)
-			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			theirs := os.NewFile(uintptr(pair[1]), "upgrade")
-			c, err := newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			w.files, w.env = []*os.File{theirs}, []string{fmt.Sprint("WEIR_UPGRADE=", os.Getpid())}
+			c := w.succeed()
 			w.address["app"] = "127.0.0.1:9"
 			w.write(onlyApp)
 			w.launch()
-			theirs.Close()
+			w.files[0].Close()
 			io.WriteString(c, text)
 			if status := w.wait(); status != 1 || !strings.Contains(w.log.String(), logged) {
 				t.Errorf("status %d:\n%s", status, w.log.String())
@@ -211,7 +209,7 @@ func TestUnusableState(t *testing.T) {
 		})
 	}
 	f("not JSON", "HTTP/1.1 400 Bad Request\r\n\r\n", "", "passed no state")
-	f("nothing", "{}", "", "passed no state")
+	f("nothing", "{}", "", `passed no state, but a message of the kind ""`)
 	f("another version", `{"kind": "state", "state": {"version": 2}}`, "this binary knows version 1", "restart weir instead")
 	f("without the old environment", `{"kind": "state", "state": {"version": 1}}`, "the environment does not have WEIR_CONFINED", "clears its environment")
 }
@@ -299,12 +297,8 @@ func TestNewProcessFails(t *testing.T) {
 	f("go dies", "accepting", "the new process ended (signal: killed)")
 	f("go hangs", "accepting", "the new process did not answer within 10s")
 	f("go babbles", "accepting", `said \"nonsense\" instead of \"serving\"`)
-	if children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", w.cmd.Process.Pid)); len(children) > 0 {
-		for _, one := range children {
-			if text, _ := os.ReadFile(one); strings.TrimSpace(string(text)) != "" {
-				t.Errorf("a child is left: %s", text)
-			}
-		}
+	if children := childrenOf(w.cmd.Process.Pid); len(children) > 0 {
+		t.Errorf("children are left: %v", children)
 	}
 	before := w.descriptors()
 	f("go dies", "accepting")
@@ -388,9 +382,5 @@ func TestUpgradeAfterSocketActivation(t *testing.T) {
 	now := w.pid()
 	send(t, now, syscall.SIGTERM)
 	gone(t, now)
-	late, err := net.DialTimeout("tcp", w.at("web"), patience)
-	if err != nil {
-		t.Fatalf("the accept queue does not work: %v", errors.Join(err))
-	}
-	late.Close()
+	dial(t, w.at("web")) // the accept queue still works
 }

@@ -141,6 +141,30 @@ func (w *weir) wantFailed(n int, words ...string) {
 	w.wantMetric(float64(n), "weir_upgrades_total", "result", "failure")
 }
 
+// childrenOf returns the processes that a process has started, those of one thread in order.
+func childrenOf(pid int) (all []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, thread := range threads {
+		text, _ := os.ReadFile(thread)
+		for _, child := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// onlyChild returns the process that a process has started.
+func onlyChild(t testing.TB, pid int) int {
+	t.Helper()
+	all := childrenOf(pid)
+	if len(all) != 1 {
+		t.Fatalf("process %d has the children %v", pid, all)
+	}
+	return all[0]
+}
+
 // gone waits until a process has ended.
 func gone(t testing.TB, pid int) {
 	t.Helper()
@@ -286,44 +310,48 @@ func (k *keepAlive) end() {
 	}
 }
 
+// fresh sends a request on a new connection.
 func (l *load) fresh() error {
-	c, err := net.DialTimeout("tcp", l.w.at("web"), patience)
-	if err != nil {
+	return l.connect("web", func(c net.Conn) error {
+		_, err := askSeen(c, "app.example.org", "/")
 		return err
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
-	_, err = askSeen(c, "app.example.org", "/")
-	return err
+	})
 }
 
+// freshTLS sends a request on a new TLS connection.
 func (l *load) freshTLS() error {
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", l.w.at("secure"), anyCertificate("app.example.org"))
-	if err != nil {
+	return l.connect("secure", func(c net.Conn) error {
+		secure := tlsOver(c)
+		defer secure.Close()
+		_, err := askSeen(secure, "app.example.org", "/")
 		return err
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
-	_, err = askSeen(c, "app.example.org", "/")
-	return err
+	})
 }
 
+// raw opens a tunnel, and reads back what it has written.
 func (l *load) raw() error {
-	c, err := net.DialTimeout("tcp", l.w.at("raw"), patience)
+	return l.connect("raw", func(c net.Conn) error {
+		sent := []byte("some bytes")
+		if _, err := c.Write(sent); err != nil {
+			return err
+		}
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+			return fmt.Errorf("%q, %w", got, err)
+		}
+		return nil
+	})
+}
+
+// connect calls f with a new connection to a listener.
+func (l *load) connect(listener string, f func(net.Conn) error) error {
+	c, err := net.DialTimeout("tcp", l.w.at(listener), patience)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
-	sent := []byte("some bytes")
-	if _, err := c.Write(sent); err != nil {
-		return err
-	}
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
-		return fmt.Errorf("%q, %w", got, err)
-	}
-	return nil
+	return f(c)
 }
 
 // Another binary takes over several times under load, and no request is lost. Idle connections move with their
@@ -466,22 +494,15 @@ func loading(t *testing.T, w *weir) int {
 		}
 		return nil
 	})
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", w.cmd.Process.Pid))
-	pids := strings.Fields(string(children))
-	if tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", w.cmd.Process.Pid)); len(pids) == 0 {
-		for _, task := range tasks {
-			children, _ = os.ReadFile(task)
-			pids = append(pids, strings.Fields(string(children))...)
-		}
+	children := childrenOf(w.cmd.Process.Pid)
+	if len(children) == 0 {
+		t.Fatal("weir has no child")
 	}
-	if len(pids) == 0 {
-		t.Fatalf("weir has no child: %v", err)
-	}
-	pid, _ := strconv.Atoi(pids[len(pids)-1])
-	return pid
+	return children[len(children)-1]
 }
 
-// A new process that does not become ready, is killed, or is overtaken by other events.
+// The old process continues if the new one does not become ready, or is killed. If the old process is killed, the
+// new one takes over. Signals, reloads and cordons during an upgrade work.
 func TestUpgradeWaits(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, timeout string) *weir {
@@ -625,8 +646,8 @@ func TestReloadAfterUpgrade(t *testing.T) {
 	gone(t, old)
 }
 
-// The new process gets the sockets that its configuration wants, wherever they are now, opens new ones, and the
-// others are closed.
+// The new process gets the sockets that its configuration wants, also for renamed listeners. It opens new sockets
+// for new addresses, and the sockets of removed listeners are closed.
 func TestUpgradeMovesListeners(t *testing.T) {
 	t.Parallel()
 	w, _ := startUpgradable(t, "")
@@ -677,47 +698,26 @@ func TestUpgradeSharesMemory(t *testing.T) {
 	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
 }
 
-// systemd hears which process is the main one, and its watchdog is served by that one.
+// systemd learns the id of the new main process, and the new process answers the watchdog.
 func TestUpgradeTellsSystemd(t *testing.T) {
 	t.Parallel()
 	w := newUpgradable(t)
-	path := filepath.Join(t.TempDir(), "n")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	heard := func() string {
-		t.Helper()
-		buf := make([]byte, 1<<10)
-		socket.SetReadDeadline(time.Now().Add(time.Minute))
-		n, err := socket.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(buf[:n])
-	}
+	systemd := listenAsSystemd(t)
 	w.address["app"] = newWebBackend(t, "app").address
-	w.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=200000"}
+	w.env = []string{systemd.env(), "WATCHDOG_USEC=200000"}
 	w.before = []string{"/bin/sh", "-c", `WATCHDOG_PID=$$ exec "$@"`, "sh"}
 	w.start(onlyApp)
-	for heard() != "WATCHDOG=1" {
-	}
+	systemd.awaitState("WATCHDOG=1")
 	w.script("exit 1")
 	w.signal(syscall.SIGUSR2)
-	for !strings.HasPrefix(heard(), "RELOADING=1\nMONOTONIC_USEC=") {
-	}
-	for heard() != "READY=1" {
-	}
+	systemd.awaitState("RELOADING=1\nMONOTONIC_USEC=")
+	systemd.awaitState("READY=1")
 	w.install(executable(t))
 	_, now := w.upgrade()
-	for heard() != fmt.Sprintf("MAINPID=%d\nREADY=1", now) {
-	}
-	for heard() != "WATCHDOG=1" {
-	}
+	systemd.awaitState(fmt.Sprintf("MAINPID=%d\nREADY=1", now))
+	systemd.awaitState("WATCHDOG=1")
 	send(t, now, syscall.SIGTERM)
-	for heard() != "STOPPING=1" {
-	}
+	systemd.awaitState("STOPPING=1")
 }
 
 // As process 1 of a container, weir is not upgraded: the container would end with the old process.
@@ -728,11 +728,7 @@ func TestProcessOneIsNotUpgraded(t *testing.T) {
 	w.address["app"] = newWebBackend(t, "app").address
 	w.before = []string{need(t, "unshare"), "--pid", "--fork"}
 	w.start(onlyApp)
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", w.cmd.Process.Pid))
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(children)))
-	if pid == 0 {
-		t.Fatalf("there is no child: %v", err)
-	}
+	pid := onlyChild(t, w.cmd.Process.Pid)
 	// The kernel would forget --kill-child when a process changes its capabilities, as weir does.
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
 	send(t, pid, syscall.SIGUSR2)
@@ -761,10 +757,7 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 	w.start(onlyApp)
 	pid := w.cmd.Process.Pid
 	for range 2 { // from unshare to tini, and from there to weir
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-		if pid, _ = strconv.Atoi(strings.TrimSpace(string(children))); pid == 0 {
-			t.Fatalf("there is no child: %v", err)
-		}
+		pid = onlyChild(t, pid)
 	}
 	send(t, pid, syscall.SIGUSR2)
 	eventually(t, "weir refuses", func() error {
@@ -775,7 +768,7 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 	})
 }
 
-// If the new configuration has another pid_file, that of the old process does not stay.
+// If the new configuration has another pid_file, weir removes the file of the old process.
 func TestUpgradeMovesPIDFile(t *testing.T) {
 	t.Parallel()
 	w, _ := startUpgradable(t, "")

@@ -83,21 +83,27 @@ func TestNetworkGoesFirst(t *testing.T) {
 		}
 	}()
 	// On a busy machine the kernel may stop the runtime's monitor thread just after it has taken an event,
-	// and a pause cannot hand on this event. Without pollNetwork, nearly all bytes are late.
-	late := 0
-	for n := range int64(100) {
-		client.Write([]byte{0})
-		for i := 0; read.Load() == n; i++ {
-			if i == 5 {
-				late++
+	// and a pause cannot hand on this event. So one round of three has to be without a late byte. Without
+	// pollNetwork, nearly all bytes of each round are late.
+	for range 3 {
+		late := 0
+		for range 100 {
+			n := read.Load()
+			client.Write([]byte{0})
+			for i := 0; read.Load() == n; i++ {
+				if i == 5 {
+					late++
+				}
+				due.Store(0)
+				IfDue()
 			}
-			due.Store(0)
-			IfDue()
 		}
+		if late == 0 {
+			return
+		}
+		t.Logf("%d of 100 bytes were not read after five pauses", late)
 	}
-	if late > 10 {
-		t.Errorf("%d of 100 bytes were not read after five pauses", late)
-	}
+	t.Error("in each round a byte was not read after five pauses")
 }
 
 func TestStepAllocatesNothing(t *testing.T) {

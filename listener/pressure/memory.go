@@ -106,17 +106,17 @@ func (m *Memory) ask(now time.Time) {
 // quarter would only cost CPU time.
 func share(limit, rest int64) int64 { return max(limit/20*17-rest, limit/4) }
 
-// half returns the runtime's limit while another weir takes over or ends. Both processes then
-// use one budget: each may use what it has, and half of what is free, so that together they
-// stay within the budget although they measure at different times. rest is what the budget
-// has to carry besides the runtime of this process.
+// half returns the runtime's limit while two processes of an upgrade use one budget. Each process
+// may keep its memory, and take half of the free memory. So both together stay within the budget,
+// although they measure at different times. mapped is the memory that the runtime of this process
+// has, and rest is all other memory in the budget.
 func half(budget, rest, mapped int64) int64 {
 	return max(mapped+max(0, budget-rest-mapped)/2, budget/4)
 }
 
-// SetBeside tells that another weir on this machine uses the same memory, because one takes
-// over from the other. used returns how much that process uses, in bytes. nil: it has ended.
-// Any goroutine may call SetBeside; the next Read changes the limit of the runtime.
+// SetBeside says that another weir uses the same memory during an upgrade. used returns the memory
+// of the other process in bytes; nil: the other process has ended. Any goroutine may call SetBeside.
+// The next Read changes the limit of the runtime.
 func (m *Memory) SetBeside(used func() int64) {
 	if used == nil {
 		m.beside.Store(nil)

@@ -18,9 +18,9 @@ type Inherited struct {
 	// Name is an owner, such as listeners.web or health, or the name of a listener, such as
 	// web.
 	Name string
-	// Network and Address are those of the owner's Want, if the other process is a weir.
-	// Without them a service manager has opened the socket. It then keeps the socket, and
-	// the owner must want the same address.
+	// Network and Address are copied from the owner's Want, if the other process is a weir.
+	// Both are empty if a service manager has opened the socket. The service manager then
+	// keeps the socket, and the owner must want the address of the socket.
 	Network, Address string
 	// Kept means that a service manager keeps the socket.
 	Kept bool
@@ -28,7 +28,7 @@ type Inherited struct {
 	FD int `json:"-"`
 }
 
-// Inherit adds sockets of another process. Owners of the next plans get them. Call it
+// Inherit adds sockets of another process. Owners of the next plans get them. Call Inherit
 // before the first Plan. After an error the Set is unchanged.
 func (s *Set) Inherit(all []Inherited) error {
 	var sockets []*Socket
@@ -105,54 +105,55 @@ func (i *Inherited) listener() (net.Listener, error) {
 	return ln, nil
 }
 
-// activatedFor returns the socket that a service manager has opened for an owner. The name of
-// the socket is the owner or, without its prefix, the name of a listener. An owner with the
-// exact name comes first: a listener may have the name health.
+// activatedFor returns the socket that a service manager has opened for an owner; nil: none.
 func (p *Plan) activatedFor(w Want) (*Socket, error) {
-	for _, socket := range p.activated {
-		if p.claims[socket] != w.Owner {
-			continue
-		}
-		if !sameAddress(w, socket.Addr()) {
-			return nil, fmt.Errorf("the inherited socket %q listens on %s, and the configuration says %s; write the same address in both (ListenStream= of a socket unit)",
-				socket.name, socket.Addr(), w.Address)
-		}
-		return socket, nil
+	socket := p.activated[w.Owner]
+	if socket != nil && !sameAddress(w, socket.Addr()) {
+		return nil, fmt.Errorf("the inherited socket %q listens on %s, and the configuration says %s; write the same address in both (ListenStream= of a socket unit)",
+			socket.name, socket.Addr(), w.Address)
 	}
-	return nil, nil
+	return socket, nil
 }
 
-// claim finds the owner of each socket of a service manager. The caller holds set.mu.
-func (p *Plan) claim(wants []Want) {
-	p.activated, p.claims = p.set.activated, make(map[*Socket]string)
-	for _, socket := range p.activated {
-		for _, w := range wants {
-			_, short, isListener := strings.Cut(w.Owner, ".")
-			exact := w.Owner == socket.name
-			if exact || isListener && short == socket.name && p.claims[socket] == "" {
-				p.claims[socket] = w.Owner
-			}
-			if exact {
-				break
-			}
-		}
-	}
-}
-
-// Unclaimed returns an error for each socket of a service manager that no owner of the plan
-// has the name of. Clients would connect to such a socket and never get an answer.
-func (p *Plan) Unclaimed() (errs []error) {
-	for _, socket := range p.activated {
-		if p.claims[socket] == "" {
-			errs = append(errs, fmt.Errorf("the inherited socket %q (%s) belongs to no listener; its name in LISTEN_FDNAMES (FileDescriptorName= of a socket unit) must be the name of a listener, health, metrics or admin",
+// findOwners finds the owner of each socket of a service manager. The caller holds set.mu.
+func (p *Plan) findOwners(wants []Want) {
+	p.activated = make(map[string]*Socket)
+	for _, socket := range p.set.activated {
+		owner := ownerOf(socket.name, wants)
+		switch other := p.activated[owner]; {
+		case owner == "":
+			p.unowned = append(p.unowned, fmt.Errorf("the inherited socket %q (%s) belongs to no listener; its name in LISTEN_FDNAMES (FileDescriptorName= of a socket unit) must be the name of a listener, health, metrics or admin",
 				socket.name, socket.Addr()))
+		case other != nil:
+			p.unowned = append(p.unowned, fmt.Errorf("the inherited sockets %q (%s) and %q (%s) belong to the same listener, which has one address; give each of them the name of another listener in LISTEN_FDNAMES (FileDescriptorName= of a socket unit)",
+				other.name, other.Addr(), socket.name, socket.Addr()))
+		default:
+			p.activated[owner] = socket
 		}
 	}
-	return errs
 }
 
-// sameAddress returns true if a socket at this address is what w asks for. All addresses of
-// the machine may be written in several ways.
+// ownerOf returns the owner of a socket of a service manager; empty: none. The name of the socket is
+// the owner or, without its prefix, the name of a listener. An owner with the exact name comes
+// first: a listener may have the name health.
+func ownerOf(name string, wants []Want) (owner string) {
+	for _, w := range wants {
+		if w.Owner == name {
+			return name
+		}
+		if _, short, isListener := strings.Cut(w.Owner, "."); isListener && short == name && owner == "" {
+			owner = w.Owner
+		}
+	}
+	return owner
+}
+
+// Unowned returns an error for each socket of a service manager that no owner of the plan gets.
+// Clients would connect to such a socket and never get an answer.
+func (p *Plan) Unowned() []error { return p.unowned }
+
+// sameAddress returns true if w wants a socket at this address. The configuration may write all
+// addresses of the machine in several ways.
 func sameAddress(w Want, at net.Addr) bool {
 	switch at := at.(type) {
 	case *net.UnixAddr:
@@ -183,9 +184,9 @@ func (s *Set) Pass() (all []Inherited, err error) {
 			CloseAll(all)
 			return nil, fmt.Errorf("cannot pass the socket of %s: %w", owner, err)
 		}
-		all = append(all, Inherited{Name: owner, Network: socket.at.network, Address: socket.at.text, Kept: socket.kept, FD: fd})
+		all = append(all, socket.inherited(owner, fd))
 	}
-	slices.SortFunc(all, func(a, b Inherited) int { return strings.Compare(a.Name, b.Name) })
+	sortByName(all)
 	return all, nil
 }
 
@@ -203,15 +204,24 @@ func (s *Set) Taken() (all []Inherited) {
 	defer s.mu.Unlock()
 	for owner, socket := range s.inEffect {
 		if socket.outside.Load() {
-			all = append(all, Inherited{Name: owner, Network: socket.at.network, Address: socket.at.text, Kept: socket.kept, FD: -1})
+			all = append(all, socket.inherited(owner, -1))
 		}
 	}
-	slices.SortFunc(all, func(a, b Inherited) int { return strings.Compare(a.Name, b.Name) })
+	sortByName(all)
 	return all
 }
 
-// Leave gives sockets to the process that has taken them: from now on it decides about their
-// accept queues and socket files. The owners here have to close their sockets.
+// inherited describes a socket to another process. fd is its descriptor there; -1: none.
+func (s *Socket) inherited(owner string, fd int) Inherited {
+	return Inherited{Name: owner, Network: s.at.network, Address: s.at.text, Kept: s.kept, FD: fd}
+}
+
+func sortByName(all []Inherited) {
+	slices.SortFunc(all, func(a, b Inherited) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Leave gives sockets to the process that has taken them: from now on that process decides about
+// their accept queues and socket files. The owners in this process have to close their sockets.
 func (s *Set) Leave(taken []Inherited) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +244,8 @@ func (s *Set) Discard() {
 }
 
 // Own makes this process decide about the sockets that it inherited from another weir, because
-// that process has left them or has ended. Sockets of a service manager stay with that.
+// the other process has left the sockets or has ended. A service manager still decides about its
+// own sockets.
 func (s *Set) Own() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,7 +51,7 @@ func TestActivatedSockets(t *testing.T) {
 		}
 		first.Abandon() // the next plan still finds the sockets
 		p := w.set.Plan(wants)
-		if errs := p.Unclaimed(); len(errs) > 0 || !p.Complete() {
+		if errs := p.Unowned(); len(errs) > 0 || !p.Complete() {
 			t.Fatal(errs, p.errs)
 		}
 		w.commit(p)
@@ -97,7 +97,7 @@ func TestActivatedAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := set.Plan([]Want{want})
-		text := fmt.Sprint(p.Err(want.Owner), p.Unclaimed())
+		text := fmt.Sprint(p.Err(want.Owner), p.Unowned())
 		if message = strings.ReplaceAll(message, "AT", at); message != "" && !strings.Contains(text, strings.ReplaceAll(message, "PORT", port)) {
 			t.Errorf("%s for %+v: %s, want %q", at, want, text, message)
 		}
@@ -121,6 +121,26 @@ func TestActivatedAddresses(t *testing.T) {
 	f("tcp", "127.0.0.1:0", Want{"listeners.web", "unix", "/run/a"}, "and the configuration says /run/a")
 	f("unix", dir+"/b", Want{"listeners.web", "unix", dir + "/c"}, dir+"/c")
 	f("tcp", "127.0.0.1:0", Want{"listeners.other", "unix", dir + "/d"}, `the inherited socket "web" (AT) belongs to no listener`)
+}
+
+// A listener has one address. Two sockets for the same listener are an error, whatever their order.
+func TestTwoActivatedSocketsForOneOwner(t *testing.T) {
+	for _, names := range [][2]string{{"web", "listeners.web"}, {"listeners.web", "web"}} {
+		checkLeaks(t)
+		first, fd := other(t, "tcp", "127.0.0.1:0")
+		second, more := other(t, "tcp", "127.0.0.1:0")
+		var set Set
+		if err := set.Inherit([]Inherited{{Name: names[0], FD: fd}, {Name: names[1], FD: more}}); err != nil {
+			t.Fatal(err)
+		}
+		p := set.Plan([]Want{{"listeners.web", "tcp", first.Addr().String()}})
+		want := fmt.Sprintf("the inherited sockets %q (%s) and %q (%s) belong to the same listener", names[0], first.Addr(), names[1], second.Addr())
+		if text := fmt.Sprint(p.Unowned()); !strings.Contains(text, want) {
+			t.Errorf("%s, want %q", text, want)
+		}
+		p.Commit()
+		p.Opened("listeners.web").Close()
+	}
 }
 
 // Descriptors that are not listening stream sockets, and names that occur twice, are errors.

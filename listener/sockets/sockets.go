@@ -49,8 +49,8 @@ type Set struct {
 	mu       sync.Mutex
 	open     map[*Socket]bool   // all that are not closed: in effect, planned, or about to be closed by their owners
 	inEffect map[string]*Socket // by owner
-	// Sockets of other processes that no owner has taken yet: of a weir before this one, until
-	// Discard, and of a service manager, until the first Commit.
+	// inherited has the sockets of a former weir that no owner has taken yet, until Discard.
+	// activated has the sockets of a service manager until the first Commit.
 	inherited, activated []*Socket
 }
 
@@ -62,8 +62,8 @@ type Plan struct {
 	moved  map[*Socket]*Socket // an opened socket, and the socket in effect that it duplicates
 	errs   map[string]error    // by owner
 
-	activated []*Socket          // of a service manager
-	claims    map[*Socket]string // the owner of each of them; missing: none
+	activated map[string]*Socket // by owner: the sockets of a service manager
+	unowned   []error            // see Unowned
 }
 
 // Plan opens the sockets that are wanted and not in effect. Plan.Err has the errors.
@@ -105,7 +105,7 @@ func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 			delete(free, socket.at) // an owner has it already
 		}
 	}
-	p.claim(wants)
+	p.findOwners(wants)
 	return free
 }
 

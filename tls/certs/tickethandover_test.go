@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func TestTicketsAreHandedOver(t *testing.T) {
 				t.Error("a session was not resumed")
 			}
 			again, err := next.Keys()
-			if err != nil || !bytes.Equal(again[:20], keys[:20]) {
+			if err != nil || !bytes.Equal(keysOf(again, "a"), keysOf(keys, "a")) {
 				t.Errorf("it passes other keys on: %v", err)
 			}
 			if resumed(t, ticketServer(t, next, "b"), client) {
@@ -60,4 +61,11 @@ func TestAdoptDamagedTickets(t *testing.T) {
 	f(`7`)
 	f(`{"a": {"keys": []}}`)
 	f(`{"a": {"keys": [{"key": "c2VjcmV0", "created": "2026-01-01T00:00:00Z"}]}}`)
+}
+
+// keysOf returns the keys of a scope in the result of Keys.
+func keysOf(all []byte, scope string) []byte {
+	var scopes map[string]json.RawMessage
+	json.Unmarshal(all, &scopes)
+	return scopes[scope]
 }

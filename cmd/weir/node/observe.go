@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,18 +179,4 @@ func (i *issuing) list(cfg *config.Config) map[string]acme.Event {
 		}
 	}
 	return all
-}
-
-// residentMemory returns the resident memory of this process, in bytes; 0: unknown.
-func residentMemory() uint64 {
-	data, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(data)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseUint(string(fields[1]), 10, 64)
-	return pages * uint64(os.Getpagesize())
 }

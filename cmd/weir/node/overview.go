@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -85,7 +86,8 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 	o.Version, o.Node, o.ConfigHash = s.build.Version, cfg.Node, cfg.Hash
 	o.Health = status.Health{Healthy: verdict.Healthy, Ready: verdict.Ready, Cordoned: verdict.Cordoned, Draining: s.node.Draining(),
 		Reasons: append([]string{}, verdict.Reasons...), Drain: s.drainStatus()}
-	o.Connections = status.Connections{States: make(map[string]int), Resident: residentMemory(), Held: s.memory.Used(), HeldLimit: s.memory.Limit()}
+	resident, _ := processMemory(os.Getpid())
+	o.Connections = status.Connections{States: make(map[string]int), Resident: uint64(resident), Held: s.memory.Used(), HeldLimit: s.memory.Limit()}
 	o.Listeners = make([]status.Listener, 0, len(cfg.Listeners))
 	for _, l := range cfg.Listeners {
 		row := status.Listener{Name: l.Name, Protocol: string(l.Protocol), Address: l.Address, States: make(map[string]int)}

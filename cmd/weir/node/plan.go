@@ -283,7 +283,7 @@ func (s *server) openSockets(p *plan) error {
 			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
 		}
 	}
-	if errs = append(errs, p.sockets.Unclaimed()...); len(errs) > 0 {
+	if errs = append(errs, p.sockets.Unowned()...); len(errs) > 0 {
 		return errs
 	}
 	return nil

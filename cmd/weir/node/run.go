@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/pressure"
+	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/pause"
 )
 
@@ -107,6 +108,16 @@ func (s *server) startFirst(cfg *config.Config, before *former, signals <-chan o
 		return err
 	}
 	return s.takeOver(signals)
+}
+
+// inherit takes the sockets that systemd, or another service manager, has opened.
+func (s *server) inherit() error {
+	all, err := sockets.Activated(os.LookupEnv, os.Getpid())
+	if err != nil {
+		return err
+	}
+	sockets.ForgetActivated()
+	return s.sockets.Inherit(all)
 }
 
 // hearSignals is called before weir binds an address: a process that finds the health

@@ -141,7 +141,8 @@ func measure(b *testing.B, change func()) {
 		took = append(took, time.Since(begun))
 	}
 	b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/1000/float64(len(took)), "cpu-ms/op")
-	b.ReportMetric(resident(b), "RSS-MB")
+	resident, _ := processMemory(os.Getpid())
+	b.ReportMetric(float64(resident)/1e6, "RSS-MB")
 	slices.Sort(took)
 	for _, percent := range []int{50, 99} {
 		b.ReportMetric(float64(took[len(took)*percent/100].Milliseconds()), fmt.Sprintf("p%d-ms", percent))
@@ -156,17 +157,4 @@ func cpuTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// resident is the resident memory of this process in MB.
-func resident(tb testing.TB) float64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var size, pages int
-	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
-		tb.Fatal(err)
-	}
-	return float64(pages*os.Getpagesize()) / 1e6
 }

@@ -5,339 +5,126 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
-// This file is the new process's half of an upgrade. upgrade.go has the diagram.
-
-// former is the process that this one takes over from. A nil *former is none: its methods
-// do nothing.
-type former struct {
-	pid   int
-	conn  net.Conn
-	state *passedState
-	notes chan note     // closed when the former process has ended, or has lost the connection
-	ended chan struct{} // closed with notes
-
-	writing sync.Mutex
-	serving bool // it has left, or has ended
+// successor is the new process, as the old one sees it.
+type successor struct {
+	pid     int
+	process *os.Process
+	conn    *noteConn
+	exited  chan struct{}
+	status  string // set before exited is closed
 }
 
-// newFormer returns the process that started this one for an upgrade; nil: none. It tells that
-// process that this one is weir.
-func newFormer() (*former, error) {
-	text, given := os.LookupEnv(upgradeEnv)
-	if !given {
-		return nil, nil
-	}
-	os.Unsetenv(upgradeEnv)
-	pid, err := strconv.Atoi(text)
+// mostNotes limits the bytes that weir reads from a new process, which may be any program.
+const mostNotes = 8 << 20
+
+// exitPatience is how long weir waits until a killed process, or a process that has closed its
+// connection, has ended.
+const exitPatience = 5 * time.Second
+
+// startSuccessor starts a binary with the sockets. The new process has the arguments, environment
+// and rights of this one.
+func startSuccessor(binary string, passed []sockets.Inherited) (*successor, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%s is set, and not by weir", upgradeEnv)
+		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
 	}
-	unix.CloseOnExec(upgradeDescriptor)
-	f := os.NewFile(upgradeDescriptor, "upgrade")
-	conn, err := net.FileConn(f)
-	f.Close()
+	unix.CloseOnExec(pair[0])
+	unix.CloseOnExec(pair[1])
+	defer unix.Close(pair[1])
+	conn, err := newNoteConn(os.NewFile(uintptr(pair[0]), "upgrade"), mostNotes)
 	if err != nil {
-		return nil, fmt.Errorf("upgrade: no connection to process %d: %w", pid, err)
+		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
 	}
-	b := &former{pid: pid, conn: conn, notes: make(chan note), ended: make(chan struct{})}
-	decoder := json.NewDecoder(conn)
-	conn.SetReadDeadline(time.Now().Add(helloPatience))
-	var first note
-	if err := decoder.Decode(&first); err != nil || first.State == nil {
-		return nil, fmt.Errorf("upgrade: process %d passed no state: %w", pid, err)
+	files := []uintptr{0, 1, 2, uintptr(pair[1])}
+	for _, i := range passed {
+		files = append(files, uintptr(i.FD))
 	}
-	conn.SetReadDeadline(time.Time{})
-	b.state = first.State
-	for n := range b.state.Sockets {
-		fd := upgradeDescriptor + 1 + n
-		unix.CloseOnExec(fd)
-		b.state.Sockets[n].FD = fd
+	unix.Seek(0, 0, io.SeekStart) // a configuration from standard input is read again
+	// Not os.StartProcess: it would make the sockets blocking, for both processes.
+	pid, err := syscall.ForkExec(binary, os.Args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files})
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)
 	}
-	if err := b.check(); err != nil {
-		b.failed(err)
-		return nil, err
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		conn.Close()
+		syscall.Kill(pid, syscall.SIGKILL)
+		return nil, fmt.Errorf("cannot watch the new process: %w", err)
 	}
-	if err := b.say(note{Kind: noteHello}); err != nil {
-		return nil, fmt.Errorf("upgrade: process %d does not listen: %w", pid, err)
-	}
+	c := &successor{pid: pid, process: process, conn: conn, exited: make(chan struct{})}
 	go func() {
-		defer close(b.ended)
-		defer close(b.notes)
-		for {
-			var n note
-			if decoder.Decode(&n) != nil {
-				return
-			}
-			b.notes <- n
+		defer close(c.exited)
+		if state, err := process.Wait(); err == nil {
+			c.status = state.String()
 		}
 	}()
-	return b, nil
+	return c, nil
 }
 
-// check returns an error if this process cannot take over what it got.
-func (b *former) check() error {
-	if b.state.Version != upgradeVersion {
-		return fmt.Errorf("upgrade: process %d passes its state in version %d, and this binary knows version %d; restart weir instead", b.pid, b.state.Version, upgradeVersion)
+// successorEnv returns the environment of a new process. It has no WATCHDOG_PID, which names this
+// process.
+func successorEnv(all []string) (env []string) {
+	for _, one := range all {
+		if name, _, _ := strings.Cut(one, "="); name != "WATCHDOG_PID" && name != upgradeEnv {
+			env = append(env, one)
+		}
 	}
-	// Without it, confine would execute the binary again, which would not find the state.
-	if _, confined := os.LookupEnv(confinedEnv); !confined && runtime.GOOS == "linux" {
-		return fmt.Errorf("upgrade: the environment does not have %s, which process %d has set; start weir without a program that clears its environment", confinedEnv, b.pid)
-	}
-	return nil
+	return append(env, upgradeEnv+"="+strconv.Itoa(os.Getpid()))
 }
 
-// failed tells the former process why this one ends, unless it has left already.
-func (b *former) failed(err error) {
-	if b == nil || err == nil || b.serving {
-		return
+// hear waits for a note of this kind.
+func (c *successor) hear(kind string, within time.Duration) (note, error) {
+	n, err := c.conn.hear(within)
+	switch {
+	case err != nil:
+		return n, c.explain(err, kind, within)
+	case n.Kind == noteFailed:
+		return n, fmt.Errorf("the new process cannot take over: %s", n.Error)
+	case n.Kind != kind:
+		return n, fmt.Errorf("the new process said %q instead of %q; it is not a weir that this one can pass its sockets to", n.Kind, kind)
 	}
-	b.say(note{Kind: noteFailed, Error: err.Error()})
+	return n, nil
 }
 
-func (b *former) say(n note) error {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	b.conn.SetWriteDeadline(time.Now().Add(helloPatience))
-	return json.NewEncoder(b.conn).Encode(n)
-}
-
-// running returns true if the former process has not ended.
-func (b *former) running() bool {
-	if b == nil {
-		return false
+// explain returns why there is no note of this kind from the new process.
+func (c *successor) explain(err error, kind string, within time.Duration) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && kind == noteReady:
+		return fmt.Errorf("the new process did not become ready within %v (upgrade_timeout); its log says what it waits for", within)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the new process did not answer within %v; it hangs, or is not weir", within)
+	case errors.As(err, &syntax):
+		return errors.New("the new process is not weir: its messages have another form")
 	}
+	timer := time.NewTimer(exitPatience)
+	defer timer.Stop()
 	select {
-	case <-b.ended:
-		return false
-	default:
-		return true
+	case <-c.exited:
+		return fmt.Errorf("the new process ended (%s); its log says why", c.status)
+	case <-timer.C:
+		return fmt.Errorf("the new process closed its connection to this one: %w", err)
 	}
 }
 
-// memory returns how much memory the former process uses; nil: there is none.
-func (b *former) memory() func() int64 {
-	if b == nil {
-		return nil
-	}
-	return func() int64 { return processMemory(b.pid) }
-}
-
-// adopt takes what the former process passed, before a configuration takes effect.
-func (s *server) adoptFormer(b *former) error {
-	s.former, s.gate = b, make(chan struct{})
-	s.beside.Store(true)
-	if err := s.tickets.Adopt(b.state.Tickets); err != nil {
-		return err
-	}
-	s.change.Lock()
-	s.sticky.own = b.state.StickyKey
-	s.change.Unlock()
-	s.node.SetCordoned(b.state.Cordoned)
-	return s.sockets.Inherit(b.state.Sockets)
-}
-
-// readyInterval is how often a new process looks whether it is ready.
-const readyInterval = 20 * time.Millisecond
-
-// takeOver waits until this process is ready, accepts when the former process says so, and
-// returns when that one has left. If the former process ends meanwhile, this one takes over at
-// once: the clients in the accept queues are all that is left. An error is for the end.
-func (s *server) takeOver(signals <-chan os.Signal) error {
-	b := s.former
-	if err := s.awaitReady(signals); err != nil {
-		return err
-	}
-	s.log.Info("upgrade: ready to take over", zap.Int("old_pid", b.pid))
-	if b.say(note{Kind: noteReady, Taken: s.sockets.Taken()}) == nil {
-		if err := s.awaitNote(noteGo, signals); err != nil {
-			return err
-		}
-	}
-	s.sockets.Discard()
-	close(s.gate)
-	if b.say(note{Kind: noteServing}) == nil {
-		if err := s.awaitNote(noteLeft, signals); err != nil {
-			return err
-		}
-	}
-	b.serving = true
-	s.sockets.Own()
-	s.metrics.upgrades.WithLabelValues("success").Inc()
-	s.log.Info("upgrade: this process has taken over", zap.Int("old_pid", b.pid))
-	return nil
-}
-
-// awaitReady waits until everything works here that works in the former process. The former
-// process limits the time.
-func (s *server) awaitReady(signals <-chan os.Signal) error {
-	tick := time.NewTicker(readyInterval)
-	defer tick.Stop()
-	tell := time.NewTimer(time.Second)
-	defer tell.Stop()
-	for {
-		missing := s.notYet()
-		if len(missing) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-tell.C:
-			s.log.Info("upgrade: waiting until this process is ready", zap.Strings("missing", missing[:min(len(missing), 10)]))
-		case _, open := <-s.former.notes:
-			if !open {
-				return nil
-			}
-		case sig := <-signals:
-			if err := endedBy(sig); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// notYet returns what works in the former process and not here yet.
-func (s *server) notYet() (all []string) {
-	was := s.former.state
-	if v := s.node.Verdict(); was.Healthy && !v.Healthy || was.Ready && !v.Ready {
-		all = append(all, v.Reasons...)
-	}
-	for what, works := range s.working() {
-		if !works && was.Working[what] {
-			all = append(all, what)
-		}
-	}
-	return all
-}
-
-// awaitNote waits for a note of the former process, or for its end.
-func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
-	for {
-		select {
-		case n, open := <-s.former.notes:
-			if open && n.Cordoned != nil {
-				s.node.SetCordoned(*n.Cordoned)
-			}
-			if !open || n.Kind == kind {
-				return nil
-			}
-		case sig := <-signals:
-			if err := endedBy(sig); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-var errEndedEarly = errors.New("a signal ended this process before it had taken over")
-
-// endedBy returns an error if the signal ends weir.
-func endedBy(sig os.Signal) error {
-	if sig == syscall.SIGTERM || sig == syscall.SIGINT {
-		return errEndedEarly
-	}
-	return nil
-}
-
-// follow hears the former process until it has ended.
-func (s *server) follow(reload func()) {
-	for n := range s.former.notes {
-		if n.Kind == noteReload {
-			reload()
-		}
-	}
-	s.former.conn.Close()
-	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
-	s.besides(nil)
-}
-
-// awaitGate waits until this process may accept connections.
-func (s *server) awaitGate(ended <-chan struct{}) (ok bool) {
-	if s.gate == nil {
-		return true
-	}
+// kill ends the new process, and waits until it has ended.
+func (c *successor) kill() {
+	c.process.Kill()
 	select {
-	case <-s.gate:
-		return true
-	case <-ended:
-		return false
+	case <-c.exited:
+	case <-time.After(exitPatience): // the process waits for a disk, for example
 	}
-}
-
-// inherit takes the sockets that systemd, or another service manager, has opened.
-func (s *server) inherit() error {
-	all, err := sockets.Activated(os.LookupEnv, os.Getpid())
-	if err != nil {
-		return err
-	}
-	sockets.ForgetActivated()
-	return s.sockets.Inherit(all)
-}
-
-// writePIDFile writes the id of this process into pid_file. Readers never see an empty file.
-func writePIDFile(path string) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("pid_file: %w", err)
-	}
-	defer f.Close()
-	text := strconv.Itoa(os.Getpid()) + "\n"
-	if _, err = f.WriteAt([]byte(text), 0); err == nil {
-		err = f.Truncate(int64(len(text)))
-	}
-	if err != nil {
-		return fmt.Errorf("pid_file: %w", err)
-	}
-	return nil
-}
-
-// removePIDFile removes the file, if it is about the process pid.
-func removePIDFile(path string, pid int) {
-	if path == "" {
-		return
-	}
-	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
-		os.Remove(path)
-	}
-}
-
-// removePIDFile removes the file of the former process, if this one writes another one.
-func (b *former) removePIDFile(now string) {
-	if b != nil && b.state.PIDFile != now {
-		removePIDFile(b.state.PIDFile, b.pid)
-	}
-}
-
-// processMemory returns how much memory a process uses, in bytes, without files; 0: unknown.
-func processMemory(pid int) int64 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 256))
-	fields := strings.Fields(string(text))
-	if len(fields) < 3 {
-		return 0
-	}
-	resident, _ := strconv.ParseInt(fields[1], 10, 64)
-	shared, _ := strconv.ParseInt(fields[2], 10, 64)
-	return max(0, resident-shared) * int64(os.Getpagesize())
+	c.conn.Close()
 }

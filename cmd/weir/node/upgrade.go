@@ -1,29 +1,23 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
-// This file is the old process's half of an upgrade; successor.go is the new one's. They talk
-// over a socket pair, which ends when either process ends.
+// This file is the old process's half of an upgrade: successor.go is the new process as the old one
+// sees it. former.go is the new process's half. upgradenote.go has the messages between them, which
+// pass through a socket pair. The socket pair ends when either process ends.
 //
 //	           SIGUSR2
 //	serving ------------> starting --hello--> loading --ready--> accepting --serving--> left
@@ -39,8 +33,8 @@ import (
 //	left       closes its copies, says left;        decides about sockets, writes pid_file;
 //	           drains                               may itself be upgraded once the old one has ended
 //
-// Until the new process serves, the old one has given up nothing: so each failure before leads
-// back to serving. If the old process is killed, the new one goes on by itself.
+// Until the new process serves, the old one gives up nothing. So each earlier failure leads back to
+// serving. If the old process is killed, the new one takes over as soon as it is ready.
 
 // stage is the state of an upgrade.
 type stage string
@@ -53,56 +47,9 @@ const (
 	stageLeft      stage = "left"
 )
 
-// Time limits of steps that take milliseconds. upgrade_timeout limits the stage loading.
-const (
-	helloPatience  = 10 * time.Second
-	acceptPatience = 10 * time.Second
-	exitPatience   = 5 * time.Second
-)
-
-// upgradeEnv is the environment variable of a new process. Its value is the id of the old one.
-const upgradeEnv = "WEIR_UPGRADE"
-
-// upgradeDescriptor is the new process's end of the socket pair. The sockets follow, in order.
-const upgradeDescriptor = 3
-
-// upgradeVersion is the version of the messages. A binary with another one refuses to take over.
-const upgradeVersion = 1
-
-// A note is a message between the two processes. Each is one JSON object.
-type note struct {
-	Kind  string              `json:"kind"`
-	State *passedState        `json:"state,omitempty"`
-	Taken []sockets.Inherited `json:"taken,omitempty"` // of ready
-	Error string              `json:"error,omitempty"` // of failed
-	// Cordoned is of go: an operator may have changed it since state. nil: it is as in state.
-	Cordoned *bool `json:"cordoned,omitempty"`
-}
-
-// The kinds of notes, in the order of an upgrade.
-const (
-	noteState   = "state"   // old: what the new process gets
-	noteHello   = "hello"   // new: it is weir, and has read the state
-	noteReady   = "ready"   // new: it could serve
-	noteGo      = "go"      // old: accept
-	noteServing = "serving" // new: it accepts
-	noteLeft    = "left"    // old: it accepts no more
-	noteReload  = "reload"  // old: it got SIGHUP after it had left
-	noteFailed  = "failed"  // new: it ends, and why
-)
-
-// passedState is what a new process gets besides the sockets. It contains secrets.
-type passedState struct {
-	Version   int                 `json:"version"`
-	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
-	Tickets   json.RawMessage     `json:"tickets"`
-	StickyKey string              `json:"sticky_key,omitempty"`
-	PIDFile   string              `json:"pid_file,omitempty"` // path
-	Cordoned  bool                `json:"cordoned"`
-	Healthy   bool                `json:"healthy"`
-	Ready     bool                `json:"ready"`
-	Working   map[string]bool     `json:"working"` // see server.working
-}
+// acceptPatience limits the time from go to serving, which takes milliseconds. upgrade_timeout
+// limits the stage loading, and helloPatience the stage starting.
+const acceptPatience = 10 * time.Second
 
 // upgrade is the upgrade of this process to another binary. One runs at a time.
 type upgrade struct {
@@ -110,42 +57,18 @@ type upgrade struct {
 	at     stage
 	child  *successor    // nil: none was started
 	cancel bool          // weir ends: no new process may take over
-	done   chan struct{} // closed when the upgrade that runs has ended; nil: none
+	done   chan struct{} // closed when the current upgrade has ended; nil: no upgrade runs
 	left   chan struct{} // closed when the new process serves
 	binary string        // path
 	// container says why a container would end with this process; empty: none would.
 	container string
 }
 
-// newUpgrade notes by which path this process was started: afterwards another binary may be
-// there.
+// newUpgrade records the path by which this process was started. An upgrade starts the binary that is
+// there by then.
 func newUpgrade() *upgrade {
 	return &upgrade{at: stageNone, left: make(chan struct{}), binary: startedBinary(os.Args[0]),
 		container: endsContainer(os.Getpid(), os.Getppid(), processName(1))}
-}
-
-// endsContainer returns why a container would end with this process; empty: none would. first is
-// the name of process 1.
-func endsContainer(pid, parent int, first string) string {
-	switch {
-	case pid == 1:
-		return "weir is process 1 of a container, which ends with it"
-	case parent == 0: // the parent is outside: the container shares its processes with others
-		return "weir is the main process of a container, which ends with it"
-	case parent == 1 && slices.Contains(endWithChild, first):
-		return "weir is the child of " + first + ", process 1 of a container, which ends with it"
-	}
-	return ""
-}
-
-// endWithChild has the names of the init processes of containers (docker run --init, for example). Such
-// a process starts one child, and ends together with it.
-var endWithChild = []string{"tini", "tini-static", "docker-init", "podman-init", "catatonit", "dumb-init"}
-
-// processName returns the name of a process; empty: unknown.
-func processName(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return strings.TrimSpace(string(text))
 }
 
 // startedBinary returns the path by which this process was started. Symbolic links are kept,
@@ -246,10 +169,12 @@ func (u *upgrade) advance(to stage, c *successor) error {
 	return nil
 }
 
-// raise starts the new process, and returns when it serves. Until then this process has given
-// up nothing.
+// raise starts the new process, and returns when it serves. Until then this process gives up nothing.
 func (s *server) raise() (taken []sockets.Inherited, err error) {
 	u := s.upgrade
+	if err := u.advance(stageStarting, nil); err != nil {
+		return nil, err
+	}
 	s.log.Info("upgrade: starting the binary", zap.String("binary", u.binary))
 	passed, err := s.sockets.Pass()
 	if err != nil {
@@ -269,9 +194,9 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		c.kill()
 		return nil, err
 	}
-	s.besides(func() int64 { return processMemory(c.pid) })
-	if err := c.say(note{Kind: noteState, State: state}); err != nil {
-		return nil, c.explain(err, helloPatience)
+	s.besides(func() int64 { return privateMemory(c.pid) })
+	if err := c.conn.say(note{Kind: noteState, State: state}); err != nil {
+		return nil, c.explain(err, noteHello, helloPatience)
 	}
 	if _, err := c.hear(noteHello, helloPatience); err != nil {
 		return nil, err
@@ -287,16 +212,19 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		return nil, err
 	}
 	cordoned := s.node.State().Cordoned
-	if err := c.say(note{Kind: noteGo, Cordoned: &cordoned}); err != nil {
-		return nil, c.explain(err, acceptPatience)
+	if err := c.conn.say(note{Kind: noteGo, Cordoned: &cordoned}); err != nil {
+		return nil, c.explain(err, noteServing, acceptPatience)
 	}
 	if _, err := c.hear(noteServing, acceptPatience); err != nil {
+		return nil, err
+	}
+	if err := u.advance(stageLeft, c); err != nil {
 		return nil, err
 	}
 	return ready.Taken, nil
 }
 
-// passedState collects what the new process gets.
+// passedState describes this process to the new one.
 func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 	tickets, err := s.tickets.Keys()
 	if err != nil {
@@ -310,9 +238,10 @@ func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
 }
 
-// working returns what this process knows, and whether it works: backends with a ready
-// endpoint, certificates of authorities, and keys from URLs. A new process accepts only when
-// everything works there that works in the old process.
+// working has an entry for each backend, for each certificate of an authority, and for each key set
+// of auth. The entry is true if the backend has a ready endpoint, or if the certificate or the keys
+// are loaded. A new process accepts when each entry that is true in the old process is true, or
+// missing, in the new one.
 func (s *server) working() map[string]bool {
 	all := make(map[string]bool)
 	for _, b := range s.backends.Status() {
@@ -327,10 +256,8 @@ func (s *server) working() map[string]bool {
 	return all
 }
 
-// moveOut leaves all sockets that the new process has taken to it, and closes the others as a
-// drain does.
+// moveOut leaves the taken sockets to the new process, and closes all other sockets as a drain does.
 func (s *server) moveOut(taken []sockets.Inherited) {
-	u := s.upgrade
 	s.change.Lock()
 	s.ended = true
 	s.change.Unlock()
@@ -339,16 +266,13 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.tracker.SetDraining()
 	s.proxy.SetDraining(true)
 	s.endWaits()
-	u.mu.Lock()
-	u.at = stageLeft
-	c := u.child
-	u.mu.Unlock()
 	s.closeSockets()
+	c := s.upgrade.current()
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
-	c.say(note{Kind: noteLeft})                                 // an error means that the new process has ended
+	c.conn.say(note{Kind: noteLeft})                            // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
-	close(u.left)
+	close(s.upgrade.left)
 }
 
 // cancelUpgrade ends an upgrade because this process ends. It returns true if the new process
@@ -362,6 +286,7 @@ func (s *server) cancelUpgrade() (left bool) {
 		c.process.Kill()
 	}
 	u.mu.Unlock()
+	s.endWaits() // the upgrade may wait for a reload that waits for a cluster
 	if done != nil {
 		<-done
 	}
@@ -381,7 +306,7 @@ func (s *server) hasLeft() bool {
 // passReload tells the new process to load its configuration, because SIGHUP came to this one.
 func (s *server) passReload() {
 	if c := s.upgrade.current(); c != nil {
-		c.say(note{Kind: noteReload})
+		c.conn.say(note{Kind: noteReload})
 	}
 }
 
@@ -394,129 +319,6 @@ func (s *server) shutdownLeft(now <-chan struct{}) error {
 	}
 	go s.acme.Close()
 	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
-}
-
-// successor is the new process, as the old one sees it.
-type successor struct {
-	pid     int
-	process *os.Process
-	conn    net.Conn
-	notes   *json.Decoder
-	writing sync.Mutex
-	exited  chan struct{}
-	status  string // set before exited is closed
-}
-
-// mostNotes limits what weir reads from a new process, which may be any program.
-const mostNotes = 8 << 20
-
-// startSuccessor starts a binary with the sockets. It has the same arguments, environment and
-// rights as this process.
-func startSuccessor(binary string, passed []sockets.Inherited) (*successor, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
-	}
-	unix.CloseOnExec(pair[0])
-	unix.CloseOnExec(pair[1])
-	defer unix.Close(pair[1])
-	f := os.NewFile(uintptr(pair[0]), "upgrade")
-	conn, err := net.FileConn(f)
-	f.Close()
-	if err != nil {
-		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
-	}
-	files := []uintptr{0, 1, 2, uintptr(pair[1])}
-	for _, i := range passed {
-		files = append(files, uintptr(i.FD))
-	}
-	unix.Seek(0, 0, io.SeekStart) // a configuration from standard input is read again
-	// Not os.StartProcess: it would make the sockets blocking, for both processes.
-	pid, err := syscall.ForkExec(binary, os.Args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files})
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)
-	}
-	process, err := os.FindProcess(pid)
-	if err != nil {
-		conn.Close()
-		syscall.Kill(pid, syscall.SIGKILL)
-		return nil, fmt.Errorf("cannot watch the new process: %w", err)
-	}
-	c := &successor{pid: pid, process: process, conn: conn, exited: make(chan struct{})}
-	c.notes = json.NewDecoder(io.LimitReader(conn, mostNotes))
-	go func() {
-		defer close(c.exited)
-		if state, err := process.Wait(); err == nil {
-			c.status = state.String()
-		}
-	}()
-	return c, nil
-}
-
-// successorEnv returns the environment of a new process: the watchdog variables are without
-// the id of this process.
-func successorEnv(all []string) (env []string) {
-	for _, one := range all {
-		if name, _, _ := strings.Cut(one, "="); name != "WATCHDOG_PID" && name != upgradeEnv {
-			env = append(env, one)
-		}
-	}
-	return append(env, upgradeEnv+"="+strconv.Itoa(os.Getpid()))
-}
-
-// say sends a note.
-func (c *successor) say(n note) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	c.conn.SetWriteDeadline(time.Now().Add(helloPatience))
-	return json.NewEncoder(c.conn).Encode(n)
-}
-
-// hear waits for a note of this kind.
-func (c *successor) hear(kind string, within time.Duration) (note, error) {
-	c.conn.SetReadDeadline(time.Now().Add(within))
-	var n note
-	switch err := c.notes.Decode(&n); {
-	case err != nil:
-		return n, c.explain(err, within)
-	case n.Kind == noteFailed:
-		return n, fmt.Errorf("the new process cannot take over: %s", n.Error)
-	case n.Kind != kind:
-		return n, fmt.Errorf("the new process said %q instead of %q; it is not a weir that this one can pass its sockets to", n.Kind, kind)
-	}
-	return n, nil
-}
-
-// explain returns why there is no note from the new process.
-func (c *successor) explain(err error, within time.Duration) error {
-	var syntax *json.SyntaxError
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && within == helloPatience:
-		return fmt.Errorf("the new process did not answer within %v; it hangs, or is not weir", within)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the new process did not become ready within %v (upgrade_timeout); its log says what it waits for", within)
-	case errors.As(err, &syntax):
-		return errors.New("the new process is not weir: its messages have another form")
-	}
-	timer := time.NewTimer(exitPatience)
-	defer timer.Stop()
-	select {
-	case <-c.exited:
-		return fmt.Errorf("the new process ended (%s); its log says why", c.status)
-	case <-timer.C:
-		return fmt.Errorf("the new process closed its connection to this one: %w", err)
-	}
-}
-
-// kill ends the new process, and waits until it has ended.
-func (c *successor) kill() {
-	c.process.Kill()
-	select {
-	case <-c.exited:
-	case <-time.After(exitPatience): // it waits for a disk, for example
-	}
-	c.conn.Close()
 }
 
 // besides tells the memory limits that another weir uses the same memory; nil: none does.
