@@ -52,10 +52,12 @@ func raiseLoopback() error {
 	return os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }
 
-// pinTo pins this process and its threads to one core. New threads inherit that.
-func pinTo(core int) error {
+// pinTo pins this process and its threads to some cores. New threads inherit that.
+func pinTo(on cores) error {
 	var set unix.CPUSet
-	set.Set(core)
+	for _, core := range on {
+		set.Set(core)
+	}
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err

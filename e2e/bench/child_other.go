@@ -10,4 +10,4 @@ func childAttributes() *syscall.SysProcAttr { return nil }
 
 func runApart([]string) (bool, error) { return false, nil }
 
-func pinTo(int) error { return nil }
+func pinTo(cores) error { return nil }
