@@ -30,7 +30,7 @@ func (w *weir) followLog() (started func()) {
 		w.t.Fatal(err)
 	}
 	w.cmd.Stdout, w.cmd.Stderr = end, end
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
@@ -42,12 +42,61 @@ func (w *weir) followLog() (started func()) {
 		if w.cmd.Process == nil {
 			return
 		}
-		group := w.cmd.Process.Pid
+		session := w.cmd.Process.Pid
 		w.t.Cleanup(func() {
-			syscall.Kill(-group, syscall.SIGKILL)
+			killSession(session)
 			<-copied
 		})
 	}
+}
+
+// killSession kills all processes of a session, also those that are started meanwhile.
+func killSession(session int) {
+	for {
+		all := processesOf(func(p process) bool { return p.session == session })
+		for _, p := range all {
+			syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		if len(all) == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// process is what /proc tells about a process that has not ended.
+type process struct{ pid, group, session int }
+
+// processesOf returns the running processes that match accepts.
+func processesOf(match func(process) bool) (all []process) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(text), ") ") // after the name of the program
+		var state string
+		var parent int
+		var p process
+		if err != nil {
+			continue
+		}
+		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if _, err := fmt.Sscan(rest, &state, &parent, &p.group, &p.session); err == nil && state != "Z" && match(p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// wantAlone waits until no other process of the session of w is left.
+func (w *weir) wantAlone() {
+	w.t.Helper()
+	eventually(w.t, "nothing is left of the new process", func() error {
+		all := processesOf(func(p process) bool { return p.session == w.cmd.Process.Pid })
+		if len(all) != 1 || all[0].pid != w.cmd.Process.Pid {
+			return fmt.Errorf("there are %v", all)
+		}
+		return nil
+	})
 }
 
 // newUpgradable prepares a weir whose binary a test can replace.
@@ -380,6 +429,9 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 		old, now := w.upgrade()
+		if all := processesOf(func(p process) bool { return p.pid == now }); len(all) != 1 || all[0].group != w.cmd.Process.Pid {
+			t.Errorf("the new process is not in the process group of the first: %v", all)
+		}
 		if got, err := resumes(t, w, "app.example.org", tls.VersionTLS13, sessions); err != nil || !got {
 			t.Errorf("the session is not resumed by the new process: %v", err)
 		}
@@ -450,8 +502,9 @@ func TestUpgradeFails(t *testing.T) {
 	f(`"stage":"starting"`, "the new process ended (exit status 3)")
 	w.script("echo HTTP/1.1 200 OK >&3; sleep 60")
 	f(`"stage":"starting"`, "the new process is not weir")
-	w.script("exec sleep 60")
+	w.script("sleep 300 & sleep 301")
 	f(`"stage":"starting"`, "did not answer within 10s; it hangs, or is not weir")
+	w.wantAlone()
 	w.script("kill -9 $$")
 	f("the new process ended (signal: killed)")
 	w.install("/nowhere/weir")
@@ -530,6 +583,16 @@ func TestUpgradeWaits(t *testing.T) {
 		child := loading(t, w)
 		w.wantFailed(1, `"stage":"loading"`, "the new process did not become ready within 3s (upgrade_timeout)")
 		gone(t, child)
+		serves(t, w)
+	})
+	// Otherwise weir would take the end of the script for the end of the old process, and take over.
+	t.Run("too long, in a script", func(t *testing.T) {
+		t.Parallel()
+		w := start(t, "3s")
+		w.script("'" + executable(t) + `' "$@"` + "\nexit $?")
+		loading(t, w)
+		w.wantFailed(1, `"stage":"loading"`, "the new process did not become ready within 3s (upgrade_timeout)")
+		w.wantAlone()
 		serves(t, w)
 	})
 	t.Run("the new process is killed", func(t *testing.T) {
