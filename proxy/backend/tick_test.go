@@ -7,6 +7,13 @@ import (
 	"time"
 )
 
+// awakeOf returns the backends with regular work.
+func awakeOf(s *Set) []*Backend {
+	s.opts.awake.mu.Lock()
+	defer s.opts.awake.mu.Unlock()
+	return slices.Clone(s.opts.awake.list)
+}
+
 // Backends without regular work cost nothing each second, and each kind of work wakes them.
 func TestIdleBackendsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -16,12 +23,11 @@ func TestIdleBackendsRest(t *testing.T) {
 		w.update(app, settings("other", "10.0.0.3:80"))
 		b := w.set.Backend("app")
 		awakes := func() bool {
-			w.set.opts.awake.mu.Lock()
-			defer w.set.opts.awake.mu.Unlock()
-			if n := len(w.set.opts.awake.list); n > 1 {
-				t.Errorf("%d backends are awake, want at most 1", n)
+			all := awakeOf(w.set)
+			if len(all) > 1 {
+				t.Errorf("%d backends are awake, want at most 1", len(all))
 			}
-			return slices.Contains(w.set.opts.awake.list, b)
+			return slices.Contains(all, b)
 		}
 		expect := func(what string, restsAfter time.Duration) {
 			t.Helper()
@@ -77,13 +83,15 @@ func TestIdleBackendsRest(t *testing.T) {
 		}
 		fail(true)
 		expect("an outage that waits for its report", 60*time.Second)
+		w.mu.Lock()
 		if n := len(w.outages); n != 3 {
 			t.Errorf("%d reports, want 3: %v", n, w.outages)
 		}
+		w.mu.Unlock()
 		acquire(t, w.set.Backend("other")).Release()
 		w.update(two) // removed while awake
 		time.Sleep(12 * time.Second)
-		if n := len(w.set.opts.awake.list); n != 0 {
+		if n := len(awakeOf(w.set)); n != 0 {
 			t.Errorf("%d removed backends are awake", n)
 		}
 	})
