@@ -237,7 +237,11 @@ func (b *bench) startProxy(r row, name string) (*process, error) {
 	}
 	args := proxies[name].command(config)
 	args[0] = b.program(name)
-	return start(b.proxyCores(), filepath.Join(b.setup.Dir, name+".out"), []string{fmt.Sprintf("GOMAXPROCS=%d", s.Threads)}, args...)
+	env := []string{fmt.Sprintf("GOMAXPROCS=%d", s.Threads)}
+	if b.env != "" {
+		env = append(env, b.env)
+	}
+	return start(b.proxyCores(), filepath.Join(b.setup.Dir, name+".out"), env, args...)
 }
 
 // probe sends one request of the row's kind, and checks the answer and the TLS

@@ -54,6 +54,10 @@ func main() {
 			run = func() error { return reloadMain(os.Args[2:]) }
 		case "hold":
 			run = func() error { return holdMain(os.Args[2:]) }
+		case "few":
+			run = func() error { return fewMain(os.Args[2:]) }
+		case "press":
+			run = func() error { return pressMain(os.Args[2:]) }
 		case "echo":
 			run = func() error { return echoMain(os.Args[2:]) }
 		case "stream":
@@ -77,6 +81,7 @@ type options struct {
 	weir     string // path of the binary; empty: bench builds it
 	haproxy3 string // path of the binary of HAProxy 3.x
 	threads  int    // of the proxy; 0 means 1
+	env      string // a variable for the environment of weir; empty: none
 	fields   string
 	out      string
 	profile  string

@@ -81,7 +81,7 @@ func (r *reloads) measure() error {
 	if err := errors.Join(writeCertificates(dir), r.writeConfig()); err != nil {
 		return err
 	}
-	backend, err := startEcho(r.setup)
+	backend, err := startEcho(loadCore, r.setup)
 	if err != nil {
 		return err
 	}
