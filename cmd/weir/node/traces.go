@@ -91,7 +91,7 @@ func (s *server) startTracing(c config.Traces, node string) *tracing {
 			s.lasting.ends(t)
 			s.log.Info("the receiver of traces takes spans again", zap.String("url", c.OTLP.URL))
 		},
-		Exported:  s.metrics.spans.WithLabelValues("exported"), Refused: s.metrics.spans.WithLabelValues("refused"),
+		Exported: s.metrics.spans.WithLabelValues("exported"), Refused: s.metrics.spans.WithLabelValues("refused"),
 		Unavailable: s.metrics.spans.WithLabelValues("unavailable"),
 	})
 	return t
