@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,6 +62,12 @@ routes: [{listeners: [web], respond: {status: 204}}]
 	r.want("web", 204, "")
 	wants("1 of its lines were dropped (access_log.path: /dev/full)")
 	r.load(plain + "traces: {otlp: {url: \"http://@nobody\"}, sample: 1}\n")
+	r.want("web", 204, "")
+	wants("spans cannot be sent to the receiver of traces (traces.otlp): ")
+	receiver := &http.Server{Addr: r.address("nobody"), Handler: new(collector)}
+	go receiver.ListenAndServe()
+	wants() // weir has tried again
+	receiver.Close()
 	r.want("web", 204, "")
 	wants("spans cannot be sent to the receiver of traces (traces.otlp): ")
 	r.load(plain)
