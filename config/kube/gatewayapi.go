@@ -156,7 +156,7 @@ type gatewayConversion struct {
 // gateway converts one Gateway, with its ListenerSets and routes.
 func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *gateway.Assigned) *part {
 	g := v.fork()
-	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
+	g.looked = newLookups()
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
 	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
@@ -174,7 +174,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	p := g.part()
 	p.gateway = &c.part
 	p.used = g.used()
-	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
+	g.looked.into(p)
 	return p
 }
 
