@@ -100,6 +100,14 @@ func (b *former) failed(err error) {
 	b.conn.say(note{Kind: noteFailed, Error: err.Error()})
 }
 
+// rejoin moves this process to the process group of the former one, which is the group that a shell or a
+// supervisor knows. If the former process has ended, this one keeps its own group.
+func (b *former) rejoin() {
+	if group, err := unix.Getpgid(b.pid); err == nil {
+		unix.Setpgid(0, group) // an error means that the group has ended, or belongs to another session
+	}
+}
+
 // running returns true if the former process has not ended.
 func (b *former) running() bool {
 	if b == nil {
@@ -160,6 +168,7 @@ func (s *server) takeOver(signals <-chan os.Signal) error {
 		return err
 	}
 	b.left = true
+	b.rejoin()
 	s.sockets.Own()
 	s.metrics.upgrades.WithLabelValues("success").Inc()
 	s.log.Info("upgrade: this process has taken over", zap.Int("old_pid", b.pid))

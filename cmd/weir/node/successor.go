@@ -33,7 +33,8 @@ const mostNotes = 8 << 20
 const exitPatience = 5 * time.Second
 
 // startSuccessor starts a binary with the sockets. The new process has the arguments, environment
-// and rights of this one.
+// and rights of this one. It has a process group of its own until it takes over (former.rejoin), so
+// that kill also ends what a script has started.
 func startSuccessor(binary string, passed []sockets.Inherited) (*successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -52,7 +53,7 @@ func startSuccessor(binary string, passed []sockets.Inherited) (*successor, erro
 	}
 	unix.Seek(0, 0, io.SeekStart) // a configuration from standard input is read again
 	// Not os.StartProcess: it would make the sockets blocking, for both processes.
-	pid, err := syscall.ForkExec(binary, os.Args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files})
+	pid, err := syscall.ForkExec(binary, os.Args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)
@@ -60,7 +61,7 @@ func startSuccessor(binary string, passed []sockets.Inherited) (*successor, erro
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		conn.Close()
-		syscall.Kill(pid, syscall.SIGKILL)
+		syscall.Kill(-pid, syscall.SIGKILL)
 		return nil, fmt.Errorf("cannot watch the new process: %w", err)
 	}
 	c := &successor{pid: pid, process: process, conn: conn, exited: make(chan struct{})}
@@ -119,9 +120,18 @@ func (c *successor) explain(err error, kind string, within time.Duration) error 
 	}
 }
 
+// signalEnd kills the new process and its process group. A script may have started a weir as its child.
+// That weir would take over when the socket pair ends, because it could not tell that from the end of
+// this process.
+func (c *successor) signalEnd() {
+	c.process.Kill()
+	// The group keeps the id after the end of its first process, as long as it has others.
+	syscall.Kill(-c.pid, syscall.SIGKILL)
+}
+
 // kill ends the new process, and waits until it has ended.
 func (c *successor) kill() {
-	c.process.Kill()
+	c.signalEnd()
 	select {
 	case <-c.exited:
 	case <-time.After(exitPatience): // the process waits for a disk, for example

@@ -283,7 +283,7 @@ func (s *server) cancelUpgrade() (left bool) {
 	u.cancel = true
 	c, done := u.child, u.done
 	if c != nil && u.at != stageLeft {
-		c.process.Kill()
+		c.signalEnd()
 	}
 	u.mu.Unlock()
 	s.endWaits() // the upgrade may wait for a reload that waits for a cluster
