@@ -266,7 +266,6 @@ listeners: {web: {address: '@0', protocol: http}}
 auth: {sso: {forward: {url: 'http://127.0.0.1:1/', headers: [X-Auth-User]}}}
 routes:
 - {name: open, listeners: [web], backend: b}
-- {name: root, listeners: [web], match: {headers: {X-Auth-User: root}}, respond: {status: 200, body: root}}
 - {name: tenant, listeners: [web], match: {headers: {X-Tenant: blue}}, respond: {status: 200, body: blue}}
 backends: {b: {endpoints: ['@b']}}
 `, nil, "@b", seen)

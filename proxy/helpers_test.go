@@ -226,7 +226,7 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 	if err != nil {
 		r.Fatal(err)
 	}
-	shared, err := r.filters.Plan(cfg, nil)
+	shared, err := r.filters.Plan(cfg, func(name string) filter.Decider { b, _ := backends.Get(name); return b })
 	if err != nil {
 		r.Fatal(err)
 	}

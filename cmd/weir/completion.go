@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // shells write the script that makes a shell complete the commands and flags of root.
@@ -34,6 +35,21 @@ commands, flags and files.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return shells[args[0]](c.Root(), c.OutOrStdout())
 		},
+	}
+}
+
+// plainUsages removes the marks of placeholders from the texts of flags, because cobra
+// offers these texts to the shell as they are. Help shows the placeholders without marks.
+func plainUsages(root *cobra.Command) {
+	for _, c := range allCommands(root) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	}
+}
+
+// completeValues makes the shell offer the only values of a flag of c, instead of files.
+func completeValues(c *cobra.Command, flag string, values ...string) {
+	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // c has no such flag
 	}
 }
 

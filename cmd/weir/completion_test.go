@@ -57,3 +57,21 @@ printf '%s\n' "${COMPREPLY[@]}"
 		t.Errorf("bash offers %q, %v; want check", out, err)
 	}
 }
+
+// A shell shows the text of a flag without the marks of its placeholder, and offers the values of a flag that has few.
+func TestCompletionOfFlags(t *testing.T) {
+	for _, test := range []struct {
+		line []string
+		want string
+	}{
+		{[]string{"top", "--ca"}, "--ca\ta FILE with CA certificates that verify the certificate of admin.tls; the default is the system's\n"},
+		{[]string{"tls", "report", "--ca"}, "--ca\ta FILE with CA certificates that verify the certificate of admin.tls; the default is the system's\n"},
+		{[]string{"top", "--sort", ""}, "requests\nerrors\np99\nname\n:4\n"},
+		{[]string{"lint", "--output", ""}, "text\njson\n:4\n"},
+	} {
+		out, errs, status := weir(append([]string{"__complete"}, test.line...)...)
+		if status != 0 || !strings.HasPrefix(out, test.want) {
+			t.Errorf("%q: status %d, %s, and:\n%s\nwant:\n%s", test.line, status, errs, out, test.want)
+		}
+	}
+}

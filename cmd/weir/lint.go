@@ -66,6 +66,7 @@ is invalid. Lint reports everything that it can read.`,
 	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 also if something is near")
 	output := "text"
 	c.Flags().StringVarP(&output, "output", "o", output, "`FORMAT`: text or json")
+	completeValues(c, "output", "text", "json")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		l.json = output == "json"
 		if !l.json && output != "text" {

@@ -39,6 +39,11 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		if c.Name() == cobra.ShellCompRequestCmd { // the shell asks
+			plainUsages(root)
+		}
+	}
 	root.AddCommand(newRunCommand())
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())

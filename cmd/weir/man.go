@@ -92,6 +92,11 @@ func writeFlag(b *bytes.Buffer, f *pflag.Flag) {
 	if value != "" {
 		text += " " + value
 	}
+	switch f.DefValue {
+	case "", "false", "0", "0s", "[]": // nothing happens by default
+	default:
+		usage += " (default " + f.DefValue + ")"
+	}
 	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(text), roff(usage))
 }
 

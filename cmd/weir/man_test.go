@@ -32,6 +32,12 @@ func TestManual(t *testing.T) {
 	if !strings.Contains(string(check), `\-\-cluster`) {
 		t.Errorf("the page of weir check has no flag:\n%s", check)
 	}
+	top, _ := os.ReadFile(filepath.Join(folder, "weir-top.1"))
+	for _, want := range []string{"less often (default 2s)\n", "or name (default requests)\n", "print the state once\n"} {
+		if !strings.Contains(string(top), want) {
+			t.Errorf("the page of weir top has no %q:\n%s", want, top)
+		}
+	}
 	if _, errs, status := weir("man", "/proc/nothing/here"); status != statusError || !strings.Contains(errs, "cannot write the manual pages") {
 		t.Errorf("status %d: %s", status, errs)
 	}

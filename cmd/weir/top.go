@@ -48,6 +48,7 @@ If the output is not a terminal, or with --once, top prints the state once.`,
 	}
 	c.Flags().DurationVar(&o.every, "every", o.every, "the `TIME` between two updates, at least 500ms; a weir with thousands of routes is asked less often")
 	c.Flags().StringVar(&o.sort, "sort", o.sort, "sort routes by `COLUMN`: requests, errors, p99 or name")
+	completeValues(c, "sort", topSorts...)
 	c.Flags().StringVar(&o.search, "routes", "", "only routes with this `TEXT` in their name, host or backend")
 	c.Flags().BoolVar(&o.once, "once", false, "print the state once")
 	o.admin.flags(c)

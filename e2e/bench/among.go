@@ -120,9 +120,16 @@ func singleRatios(samples map[string][]sample) map[string]spread {
 
 // against returns the ratio to which the row's budget applies.
 func (r result) against() (s spread, ok bool) {
-	if r.Single != nil {
+	switch {
+	case r.Single != nil:
 		s, ok = r.Single["weir"]
-	} else {
+	case r.Against == anyHAProxy:
+		for _, name := range []string{"haproxy", "haproxy3"} {
+			if one := r.Ratios[name]; one.Median > s.Median {
+				s, ok = one, true
+			}
+		}
+	default:
 		s, ok = r.Ratios[r.Against]
 	}
 	return s, ok

@@ -24,8 +24,33 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// proxyCore runs the proxy under test. loadCore runs everything else.
-const proxyCore, loadCore = 0, 1
+// proxyCore runs the proxy under test. loadCore runs everything else. A proxy with two threads has both, and so
+// has everything else then.
+var proxyCore, loadCore, bothCores = cores{0}, cores{1}, cores{0, 1}
+
+// cores are the numbers of processor cores.
+type cores []int
+
+// String returns the list as taskset reads it.
+func (c cores) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(c)), " ", ","), "[]")
+}
+
+// proxyCores returns the cores of the proxy.
+func (o *options) proxyCores() cores {
+	if o.threads > 1 {
+		return bothCores
+	}
+	return proxyCore
+}
+
+// loadCores returns the cores of everything else.
+func (o *options) loadCores() cores {
+	if o.threads > 1 {
+		return bothCores
+	}
+	return loadCore
+}
 
 // bench is one run: a working folder, the backend, and the results so far.
 type bench struct {
@@ -49,8 +74,8 @@ func newBench(o options) (*bench, error) {
 		return nil, errors.New("bench needs two cores: one for the proxy, one for the load")
 	}
 	for _, tool := range append([]string{"taskset", "wrk", "h2load", "nginx"}, o.peers...) {
-		if _, err := exec.LookPath(tool); err != nil && tool != "weir" {
-			return nil, fmt.Errorf("bench needs %s (Debian: apt-get install haproxy nginx wrk nghttp2-client util-linux)", tool)
+		if _, err := exec.LookPath(o.program(tool)); err != nil {
+			return nil, fmt.Errorf("bench needs %s (Debian: apt-get install haproxy nginx wrk nghttp2-client util-linux): %w", tool, err)
 		}
 	}
 	dir, err := os.MkdirTemp("", "weir-bench")
@@ -70,7 +95,7 @@ func (b *bench) prepare(dir string) error {
 	if b.setup, err = newSetup(dir, freeport.Benchmark); err != nil {
 		return err
 	}
-	b.setup.Body, b.setup.AllFields, b.setup.Connections = strings.Repeat("weir", 32), b.fields == "all", 9000
+	b.setup.Body, b.setup.Fields, b.setup.Threads, b.setup.Connections = strings.Repeat("weir", 32), b.fields, b.threads, 9000
 	// nginx changes from root to another user, who needs access.
 	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir), writeBodies(dir)); err != nil {
 		return err
@@ -79,7 +104,7 @@ func (b *bench) prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	b.backend, err = start(loadCore, filepath.Join(dir, "backend.out"), nil, "nginx", "-p", dir, "-c", config)
+	b.backend, err = start(b.loadCores(), filepath.Join(dir, "backend.out"), nil, "nginx", "-p", dir, "-c", config)
 	if err != nil {
 		return err
 	}
@@ -87,7 +112,7 @@ func (b *bench) prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	b.reading, err = start(loadCore, filepath.Join(dir, "reading.out"), []string{"GOMAXPROCS=1"}, self, "backend",
+	b.reading, err = start(b.loadCores(), filepath.Join(dir, "reading.out"), []string{"GOMAXPROCS=1"}, self, "backend",
 		"-uploads", fmt.Sprint(b.setup.UploadPort), "-calls", fmt.Sprint(b.setup.CallPort), "-body", b.setup.Body)
 	if err != nil {
 		return err
@@ -165,7 +190,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 		return sample{}, fmt.Errorf("%w: %s", err, p.output())
 	}
 	whole := b.warmup + b.duration + 500*time.Millisecond
-	load, err := start(loadCore, filepath.Join(b.setup.Dir, "load.out"), []string{"GOMAXPROCS=1"}, r.load(b.setup, r, whole)...)
+	load, err := start(b.loadCores(), filepath.Join(b.setup.Dir, "load.out"), []string{"GOMAXPROCS=1"}, r.load(b.setup, r, whole)...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -211,10 +236,12 @@ func (b *bench) startProxy(r row, name string) (*process, error) {
 		return nil, err
 	}
 	args := proxies[name].command(config)
-	if name == "weir" {
-		args[0] = b.weir
+	args[0] = b.program(name)
+	env := []string{fmt.Sprintf("GOMAXPROCS=%d", s.Threads)}
+	if b.env != "" {
+		env = append(env, b.env)
 	}
-	return start(proxyCore, filepath.Join(b.setup.Dir, name+".out"), proxies[name].env, args...)
+	return start(b.proxyCores(), filepath.Join(b.setup.Dir, name+".out"), env, args...)
 }
 
 // probe sends one request of the row's kind, and checks the answer and the TLS

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -52,10 +53,12 @@ func raiseLoopback() error {
 	return os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }
 
-// pinTo pins this process and its threads to one core. New threads inherit that.
-func pinTo(core int) error {
+// pinTo pins this process and its threads to some cores. New threads inherit that.
+func pinTo(on cores) error {
 	var set unix.CPUSet
-	set.Set(core)
+	for _, core := range on {
+		set.Set(core)
+	}
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -70,4 +73,31 @@ func pinTo(core int) error {
 		}
 	}
 	return nil
+}
+
+// first returns the arguments of a process that runs before the proxies: if this process has a real-time priority
+// ("chrt -r 1 bench"), with the next one.
+func first(args ...string) []string {
+	if p := realTime(); p > 0 {
+		return append([]string{"chrt", "-r", fmt.Sprint(p + 1)}, args...)
+	}
+	return args
+}
+
+// last returns the arguments of a process that runs after the proxies, but before the other programs of the machine. A
+// core on which processes with a real-time priority are always busy would be taken from them for 50 ms each second.
+func last(args ...string) []string {
+	if realTime() > 0 {
+		return append([]string{"chrt", "-o", "0", "nice", "-n", "-15"}, args...)
+	}
+	return args
+}
+
+// realTime returns the real-time priority of this process, or 0.
+func realTime() int {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil || attr.Policy != unix.SCHED_RR && attr.Policy != unix.SCHED_FIFO {
+		return 0
+	}
+	return int(attr.Priority)
 }

@@ -10,4 +10,8 @@ func childAttributes() *syscall.SysProcAttr { return nil }
 
 func runApart([]string) (bool, error) { return false, nil }
 
-func pinTo(int) error { return nil }
+func pinTo(cores) error { return nil }
+
+func first(args ...string) []string { return args }
+
+func last(args ...string) []string { return args }

@@ -34,7 +34,7 @@ func clusterMain(args []string) error {
 	flags.IntVar(&c.pods, "pods", 3, "Pods of each Service")
 	flags.IntVar(&c.changes, "changes", 200, "changes of an Ingress")
 	flags.DurationVar(&c.every, "every", 300*time.Millisecond, "time between two changes")
-	flags.IntVar(&c.threads, "threads", 1, "threads of weir that run Go code (GOMAXPROCS)")
+	flags.IntVar(&o.threads, "threads", 1, "threads of weir that run Go code (GOMAXPROCS)")
 	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
 	flags.StringVar(&o.profile, "profile", "", "write profiles of weir to this folder: of the heap when all is read and at the end, and of the CPU during the changes")
 	flags.Parse(args)
@@ -55,8 +55,8 @@ func clusterMain(args []string) error {
 
 type manyIngresses struct {
 	*options
-	ingresses, pods, changes, threads int
-	every                             time.Duration
+	ingresses, pods, changes int
+	every                    time.Duration
 
 	setup setup
 	api   *clusterAPI

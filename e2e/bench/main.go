@@ -15,7 +15,8 @@
 // ones. "bench bulk" measures how many bytes a tunnel moves in a second of CPU time.
 // "bench reload" measures the CPU time of a reload with 10,000 routes, and the latency
 // of the requests meanwhile. "bench cluster" measures weir as an ingress controller with
-// 10,000 Ingresses: the time until a changed one is served, and the memory.
+// 10,000 Ingresses: the time until a changed one is served, and the memory. "bench gateways"
+// does the same with 10,000 HTTPRoutes on 100 Gateways that change at a steady rate.
 package main
 
 import (
@@ -50,10 +51,16 @@ func main() {
 			run = func() error { return crowdMain(os.Args[2:]) }
 		case "cluster":
 			run = func() error { return clusterMain(os.Args[2:]) }
+		case "gateways":
+			run = func() error { return gatewaysMain(os.Args[2:]) }
 		case "reload":
 			run = func() error { return reloadMain(os.Args[2:]) }
 		case "hold":
 			run = func() error { return holdMain(os.Args[2:]) }
+		case "few":
+			run = func() error { return fewMain(os.Args[2:]) }
+		case "press":
+			run = func() error { return pressMain(os.Args[2:]) }
 		case "echo":
 			run = func() error { return echoMain(os.Args[2:]) }
 		case "stream":
@@ -75,6 +82,9 @@ type options struct {
 	warmup   time.Duration
 	idle     int    // connections of the rows that measure memory
 	weir     string // path of the binary; empty: bench builds it
+	haproxy3 string // path of the binary of HAProxy 3.x
+	threads  int    // of the proxy; 0 means 1
+	env      string // a variable for the environment of weir; empty: none
 	fields   string
 	out      string
 	profile  string
@@ -106,16 +116,23 @@ func (o *options) cleanUp() {
 	}
 }
 
+// haproxy3Flag defines the flag for the peer haproxy3.
+func (o *options) haproxy3Flag(flags *flag.FlagSet) {
+	flags.StringVar(&o.haproxy3, "haproxy3", "haproxy3", "binary of the peer haproxy3 (built from its repository: make TARGET=linux-glibc USE_OPENSSL=1 USE_PCRE2=1)")
+}
+
 func parseOptions() (options, error) {
 	var o options
 	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, logs, routes, all")
-	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure; ratios need haproxy and nginx")
+	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure, haproxy3 is another; ratios need haproxy or haproxy3, and nginx")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds for each proxy and row; the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "measured part of a round")
 	flag.DurationVar(&o.warmup, "warmup", time.Second, "load before the measured part of a round")
 	flag.IntVar(&o.idle, "idle", 9000, "connections of the rows that measure memory: what is between a ninth of them and all")
 	flag.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
-	flag.StringVar(&o.fields, "fields", "all", "fields the peers set: all those weir sets, or few (X-Forwarded-For and -Proto)")
+	o.haproxy3Flag(flag.CommandLine)
+	flag.IntVar(&o.threads, "threads", 1, "threads of each proxy, 1 or 2; with 2 the load runs on the same cores")
+	flag.StringVar(&o.fields, "fields", "all", "HTTP headers that the peers set: all those weir sets, few (X-Forwarded-For and -Proto), or lean (X-Forwarded-For)")
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this file")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of weir for each row to this folder; its rounds are not counted")
 	flag.Parse()
@@ -136,8 +153,11 @@ func parseOptions() (options, error) {
 	if o.rounds < 1 || o.duration < 100*time.Millisecond {
 		return o, errors.New("-rounds has to be at least 1 and -duration at least 100ms")
 	}
-	if o.fields != "all" && o.fields != "few" {
-		return o, errors.New("-fields is all or few")
+	if o.fields != "all" && o.fields != "few" && o.fields != "lean" {
+		return o, errors.New("-fields is all, few or lean")
+	}
+	if o.threads < 1 || o.threads > 2 {
+		return o, errors.New("-threads is 1 or 2")
 	}
 	return o, nil
 }

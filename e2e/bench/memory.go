@@ -160,7 +160,7 @@ func (o *options) startAlone(peer string, connections int, mutual bool, ports *f
 		return nil, setup{}, err
 	}
 	s, err := newSetup(dir, ports)
-	s.AllFields, s.Mutual, s.Connections = true, mutual, connections+100
+	s.Fields, s.Threads, s.Mutual, s.Connections = "all", max(1, o.threads), mutual, connections+100
 	b := &bench{options: *o, setup: s}
 	if err = errors.Join(err, os.Chmod(dir, 0o755), writeCertificates(dir)); err == nil {
 		var p *process

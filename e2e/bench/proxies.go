@@ -37,7 +37,6 @@ type proxy struct {
 	version []string
 	log     string   // the file of the access log, in the working folder
 	not     []string // rows that the proxy does not support
-	env     []string
 }
 
 var proxies = map[string]proxy{
@@ -45,11 +44,17 @@ var proxies = map[string]proxy{
 		config:  "weir.yaml",
 		command: func(c string) []string { return []string{"weir", "run", "-c", c} },
 		version: []string{"weir", "version"},
-		env:     []string{"GOMAXPROCS=1"},
 		log:     "weir.log",
 	},
 	"haproxy": {
 		log:     "haproxy.out", // standard output
+		config:  "haproxy.cfg",
+		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
+		version: []string{"haproxy", "-v"},
+		not:     []string{edited, guarded, traced},
+	},
+	"haproxy3": { // built from its repository; the flag -haproxy3 is its path
+		log:     "haproxy3.out",
 		config:  "haproxy.cfg",
 		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
 		version: []string{"haproxy", "-v"},
@@ -64,6 +69,17 @@ var proxies = map[string]proxy{
 	},
 }
 
+// program returns the path of a proxy or a tool.
+func (o *options) program(name string) string {
+	switch name {
+	case "weir":
+		return o.weir
+	case "haproxy3":
+		return o.haproxy3
+	}
+	return name
+}
+
 // setup has the values for the templates.
 type setup struct {
 	Dir, Body                                          string
@@ -74,7 +90,8 @@ type setup struct {
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	Logged                                             bool   // the proxies write an access log
 	Traced                                             bool   // weir traces requests
-	AllFields                                          bool
+	Fields                                             string // the HTTP headers that the peers set: all, few or lean
+	Threads                                            int
 	Gzip                                               bool     // the proxies compress pathJSON
 	Filters                                            string   // the filters of the route: edited or guarded; "": none
 	Mutual                                             bool     // the proxy requests a client certificate
@@ -126,13 +143,13 @@ type process struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// start runs args on core, and writes its output to log. The process ends with bench.
-func start(core int, log string, env []string, args ...string) (*process, error) {
+// start runs args on some cores, and writes its output to log. The process ends with bench.
+func start(on cores, log string, env []string, args ...string) (*process, error) {
 	out, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("taskset", append([]string{"-c", fmt.Sprint(core)}, args...)...)
+	cmd := exec.Command("taskset", append([]string{"-c", on.String()}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = childAttributes()

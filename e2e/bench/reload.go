@@ -32,7 +32,7 @@ func reloadMain(args []string) error {
 	var o options
 	r := reloads{}
 	flags.IntVar(&r.routes, "routes", manyRoutes, "routes in the configuration")
-	flags.IntVar(&r.threads, "threads", 1, "threads of weir that run Go code (GOMAXPROCS)")
+	flags.IntVar(&o.threads, "threads", 1, "threads of weir that run Go code (GOMAXPROCS)")
 	flags.IntVar(&r.load.busy, "busy", 8, "busy connections, half of them over TLS")
 	flags.DurationVar(&r.load.every, "every", 5*time.Millisecond, "how often each of them makes a request")
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "length of a window")
@@ -57,8 +57,8 @@ func reloadMain(args []string) error {
 
 type reloads struct {
 	*options
-	routes, threads int
-	load            crowd
+	routes int
+	load   crowd
 
 	setup  setup
 	weir   *process
@@ -81,7 +81,7 @@ func (r *reloads) measure() error {
 	if err := errors.Join(writeCertificates(dir), r.writeConfig()); err != nil {
 		return err
 	}
-	backend, err := startEcho(r.setup)
+	backend, err := startEcho(loadCore, r.setup)
 	if err != nil {
 		return err
 	}

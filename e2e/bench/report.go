@@ -15,7 +15,9 @@ import (
 type report struct {
 	Machine  machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
+	Peers    []string          `json:"peers"`
 	Fields   string            `json:"fields"`
+	Threads  int               `json:"threads"`
 	Rounds   int               `json:"rounds"`
 	Duration string            `json:"duration"`
 	Rows     []result          `json:"rows"`
@@ -57,10 +59,11 @@ func spreadOf(v []float64) spread {
 }
 
 func (b *bench) report() report {
-	rep := report{Machine: thisMachine(), Versions: b.versions(), Fields: b.fields, Rounds: b.rounds, Duration: b.duration.String()}
+	rep := report{Machine: thisMachine(), Versions: b.versions(), Peers: b.peers, Fields: b.fields, Threads: b.threads, Rounds: b.rounds, Duration: b.duration.String()}
 	for _, r := range b.rows {
 		samples := b.samples[r.Key]
-		res := result{Row: r.Key, Name: r.Name, Budget: r.Budget, Against: r.Against,
+		budget, against := b.budget(r)
+		res := result{Row: r.Key, Name: r.Name, Budget: budget, Against: against,
 			Samples: samples, Ratios: map[string]spread{}}
 		values := map[string]spread{}
 		if res.Micros = values; r.idle {
@@ -76,7 +79,7 @@ func (b *bench) report() report {
 			res.Single = singleRatios(samples)
 		}
 		if ratio, ok := res.against(); ok {
-			met := ratio.Median <= r.Budget
+			met := ratio.Median <= budget
 			res.Met = &met
 		}
 		rep.Rows = append(rep.Rows, res)
@@ -106,21 +109,39 @@ func ratios(weir, peer []sample) []float64 {
 func (r report) table() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "CPU microseconds of the proxy per request (user + system), median of %d rounds of %s (least to most).\n", r.Rounds, r.Duration)
-	fmt.Fprintf(&t, "%s, %d cores, Linux %s, %s, %s. Fields set by the peers: %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.When, r.Fields)
-	for _, name := range []string{"weir", "haproxy", "nginx"} {
+	fmt.Fprintf(&t, "%s, %d cores, Linux %s, %s, %s. Threads of each proxy: %d. HTTP headers set by the peers: %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.When, r.Threads, r.Fields)
+	for _, name := range r.Peers {
 		fmt.Fprintf(&t, "%s: %s\n", name, r.Versions[name])
 	}
-	const budgets = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n"
+	head := r.head()
+	budgets := r.head("must reach", "")
 	r.rowsOf(&t, "\n"+budgets, func(row result) bool { return row.Budget > 0 && row.KiB == nil && row.Single == nil })
 	r.amongRows(&t)
 	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection:\n\n"+budgets,
 		func(row result) bool { return row.Budget > 0 && row.KiB != nil })
-	const head = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n"
 	r.rowsOf(&t, "\nFor comparison; in rows of handshakes each connection has one request:\n\n"+head,
 		func(row result) bool { return row.Budget == 0 && row.KiB == nil })
 	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection, for comparison:\n\n"+head,
 		func(row result) bool { return row.Budget == 0 && row.KiB != nil })
 	return t.String()
+}
+
+// labels are the names of the proxies in tables.
+var labels = map[string]string{"weir": "weir", "haproxy": "HAProxy", "haproxy3": "HAProxy 3.x", "nginx": "nginx"}
+
+// head returns the head of a table: the proxies, the ratios of weir to them, and more columns.
+func (r report) head(more ...string) string {
+	columns := []string{""}
+	for _, name := range r.Peers {
+		columns = append(columns, labels[name])
+	}
+	for _, name := range r.Peers {
+		if name != "weir" {
+			columns = append(columns, "weir / "+labels[name])
+		}
+	}
+	columns = append(columns, more...)
+	return "| " + strings.Join(columns, " | ") + " |\n|" + strings.Repeat("---|", len(columns)) + "\n"
 }
 
 // rowsOf writes the table of the rows for which belongs returns true. Without such rows it writes nothing.
@@ -131,9 +152,15 @@ func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) boo
 		}
 		t.WriteString(head)
 		head = ""
-		fmt.Fprintf(t, "| %s | %s | %s | %s | %s | %s |", row.Name,
-			cell(row.values(), "weir", 1), cell(row.values(), "haproxy", 1), cell(row.values(), "nginx", 1),
-			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2))
+		fmt.Fprintf(t, "| %s |", row.Name)
+		for _, name := range r.Peers {
+			fmt.Fprintf(t, " %s |", cell(row.values(), name, 1))
+		}
+		for _, name := range r.Peers {
+			if name != "weir" {
+				fmt.Fprintf(t, " %s |", cell(row.Ratios, name, 2))
+			}
+		}
 		if row.Budget > 0 {
 			fmt.Fprintf(t, " <= %.3g x %s | %s |", row.Budget, row.Against, verdict(row.Met))
 		}
@@ -196,9 +223,7 @@ func (b *bench) versions() map[string]string {
 	v := map[string]string{}
 	for _, name := range b.peers {
 		args := slices.Clone(proxies[name].version)
-		if name == "weir" {
-			args[0] = b.weir
-		}
+		args[0] = b.program(name)
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		line, _, _ := strings.Cut(string(out), "\n")
 		if v[name] = line; err != nil {

@@ -90,6 +90,26 @@ var groups = map[string]func(r row) bool{
 	"routes":     func(r row) bool { return r.among != "" },
 }
 
+// budgets3 are the ratios that weir must reach beside HAProxy 3.x, when the peers set all the HTTP headers that weir sets.
+var budgets3 = map[string]float64{"http1": 0.90, "tls1": 0.80, "connection": 0.95, "h2-10": 0.75, "tcp": 0.95}
+
+// anyHAProxy stands for the fastest of the measured HAProxies.
+const anyHAProxy = "the fastest haproxy"
+
+// budget returns the ratio that weir must reach in a row, and the proxy to which it is relative. Beside peers that
+// set X-Forwarded-For alone, it is 1.0 relative to the fastest HAProxy.
+func (o *options) budget(r row) (float64, string) {
+	switch {
+	case r.Against != "haproxy" || r.idle || r.logged:
+		return r.Budget, r.Against
+	case o.fields == "lean":
+		return 1, anyHAProxy
+	case budgets3[r.Key] != 0 && slices.Contains(o.peers, "haproxy3"):
+		return budgets3[r.Key], "haproxy3"
+	}
+	return r.Budget, r.Against
+}
+
 // withBudget returns r with a ratio that weir must reach.
 func withBudget(r row, budget float64, against string) row {
 	r.Budget, r.Against = budget, against

@@ -60,6 +60,7 @@ func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, d
 	e.inFlight.Add(1)
 	e.requests.Add(1)
 	b.budget.attempts.Add(1)
+	b.wake()
 	return e, nil
 }
 
@@ -200,7 +201,8 @@ type budget struct {
 
 	mu      sync.Mutex
 	retries uint64
-	past    *[budgetWindow]attemptCounts // the counts at each of the last seconds; nil: all are 0
+	base    attemptCounts                // the counts at each of the last seconds, if past is nil
+	past    *[budgetWindow]attemptCounts // the counts at each of the last seconds; nil: there was no attempt
 	at      int
 }
 
@@ -209,15 +211,31 @@ type attemptCounts struct{ attempts, retries uint64 }
 func (t *budget) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := attemptCounts{t.attempts.Load(), t.retries}
+	now := t.now()
 	if t.past == nil {
-		if now == (attemptCounts{}) { // most backends of a large cluster are idle
+		if now == t.base {
 			return
 		}
-		t.past = new([budgetWindow]attemptCounts)
+		t.past, t.at = new([budgetWindow]attemptCounts), 0
+		for i := range t.past {
+			t.past[i] = t.base
+		}
 	}
 	t.past[t.at] = now
 	t.at = (t.at + 1) % budgetWindow
+	if t.past[t.at] == now { // the oldest counts, so all are equal
+		t.base, t.past = now, nil
+	}
+}
+
+// now returns the counts. The caller holds t.mu.
+func (t *budget) now() attemptCounts { return attemptCounts{t.attempts.Load(), t.retries} }
+
+// moves returns true if the counts have changed within the window.
+func (t *budget) moves() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.past != nil || t.now() != t.base
 }
 
 // AllowRetry reports whether the budget allows one more retry, and takes it from the
@@ -227,7 +245,7 @@ func (b *Backend) AllowRetry() bool {
 	t := &b.budget
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var from attemptCounts
+	from := t.base
 	if t.past != nil {
 		from = t.past[t.at]
 	}
@@ -237,6 +255,7 @@ func (b *Backend) AllowRetry() bool {
 		return false
 	}
 	t.retries++
+	b.wake()
 	return true
 }
 

@@ -30,6 +30,7 @@ type Backend struct {
 	copies atomic.Int64 // see Copies
 
 	stocked   atomic.Int32  // endpoints with connections that tick must look at
+	awake     atomic.Bool   // it is in awake.list, see wake
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
@@ -230,23 +231,4 @@ func (b *Backend) remove() {
 	}
 	b.names, b.endpoints = nil, nil
 	b.opts.refusing.set(b, nil)
-}
-
-// tick does the regular work. The Set calls it once a second.
-func (b *Backend) tick() {
-	b.budget.tick()
-	b.mu.Lock()
-	endpoints := b.endpoints // replaced, never changed
-	keepAlive := max(1, uint32(b.cfg.Timeouts.KeepAlive/time.Second))
-	if b.ramping {
-		b.rebuild()
-	}
-	b.tickOutage()
-	b.unlock()
-	if b.stocked.Load() == 0 {
-		return
-	}
-	for _, e := range endpoints {
-		e.sweep(keepAlive)
-	}
 }

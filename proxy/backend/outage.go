@@ -133,6 +133,9 @@ func (b *Backend) judge() {
 	default:
 		o.untold++
 	}
+	if o.waits() {
+		b.wake()
+	}
 }
 
 // tellOutage reports the outage, unless another one was reported shortly before. Then tick
@@ -171,10 +174,13 @@ func (b *Backend) whyDown() (endpoint string, err error) {
 	return "", errors.New("the backend has no endpoint")
 }
 
+// waits returns true if there is an outage, or its end, that tick must report. o may be nil.
+func (o *outage) waits() bool { return o != nil && (o.down || o.untold > 0) && !o.told }
+
 // tickOutage reports an outage that had to wait. The caller holds b.mu.
 func (b *Backend) tickOutage() {
 	o := b.outage
-	if o == nil || !o.down && o.untold == 0 || o.told {
+	if !o.waits() {
 		return
 	}
 	now := time.Now()

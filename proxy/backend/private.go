@@ -97,5 +97,6 @@ func (b *Backend) AcquireAt(e *Endpoint) error {
 	}
 	e.inFlight.Add(1)
 	b.budget.attempts.Add(1)
+	b.wake()
 	return nil
 }

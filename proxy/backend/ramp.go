@@ -36,6 +36,7 @@ func (b *Backend) ramp(now time.Time) {
 		if age := now.Sub(*e.since); age < b.cfg.RampUp {
 			e.withheld = int8(whole - max(leastShare, int(whole*age/b.cfg.RampUp)))
 			b.ramping = true
+			b.wake()
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,6 +42,7 @@ type Options struct {
 	stickyKey *stickyKey
 	own       *own
 	refusing  *refusing
+	awake     *awake
 	waiting   *atomic.Int64 // dials that wait for a descriptor
 }
 
@@ -131,7 +131,8 @@ func NewSet(opts Options) *Set {
 	if opts.OnThisHost == nil {
 		opts.OnThisHost = onThisHost
 	}
-	opts.own, opts.refusing, opts.waiting, opts.stickyKey = newOwn(opts.OnThisHost), new(refusing), new(atomic.Int64), new(stickyKey)
+	opts.own, opts.refusing, opts.waiting = newOwn(opts.OnThisHost), new(refusing), new(atomic.Int64)
+	opts.stickyKey, opts.awake = new(stickyKey), new(awake)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Set{opts: opts, life: ctx, stop: stop, done: make(chan struct{})}
 	s.state.Store(&inEffect{})
@@ -148,13 +149,7 @@ func (s *Set) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			n := 0
-			for b := range s.all() {
-				b.tick()
-				if n++; n%256 == 0 {
-					runtime.Gosched() // 10,000 backends take milliseconds; exchanges must not wait that long
-				}
-			}
+			s.opts.awake.tick()
 		}
 	}
 }

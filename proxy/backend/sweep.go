@@ -57,6 +57,7 @@ func (e *Endpoint) stock() {
 	if !e.stocked {
 		e.stocked = true
 		e.backend.stocked.Add(1)
+		e.backend.wake()
 	}
 }
 
