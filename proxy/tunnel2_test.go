@@ -135,12 +135,25 @@ func TestHTTP2WebSocketEnds(t *testing.T) {
 	b := e.accept()
 	b.head()
 
+	begun := func() { // the client has the response a moment before
+		t.Helper()
+		eventually(t, "the tunnel is known", func() error {
+			r.proxy.tunnels.mu.Lock()
+			defer r.proxy.tunnels.mu.Unlock()
+			if r.proxy.tunnels.first == nil {
+				return errors.New("no tunnel is")
+			}
+			return nil
+		})
+	}
 	id, s := c.open2(e)
+	begun()
 	c.framer.WriteRSTStream(id, 8)
 	s.wantEnd(true)
 	r.record().want(t, "kind", "upgrade", "reason", "client_reset")
 
 	id, s = c.open2(e)
+	begun()
 	s.reset()
 	c.wantReset(id, "CANCEL")
 	r.record().want(t, "kind", "upgrade", "reason", "endpoint_reset")
@@ -152,14 +165,7 @@ func TestHTTP2WebSocketEnds(t *testing.T) {
 
 	r.load(secure2, nil, "@app", e.address) // from here on, tunnels may be idle for longer than the test takes
 	id, s = c.open2(e)
-	eventually(t, "the tunnel is known", func() error {
-		r.proxy.tunnels.mu.Lock()
-		defer r.proxy.tunnels.mu.Unlock()
-		if r.proxy.tunnels.first == nil {
-			return errors.New("no tunnel is")
-		}
-		return nil
-	})
+	begun()
 	orphans := r.load(strings.Replace(secure2, "backend: app", "paths: [/other], backend: app", 1), nil, "@app", e.address)
 	if len(orphans) != 1 {
 		t.Fatalf("%d tunnels are orphans", len(orphans))
