@@ -69,7 +69,7 @@ func (f *formatting) all(c *cobra.Command, paths []string) error {
 
 // one formats a file. It reports whether the layout of the file was another one.
 func (f *formatting) one(c *cobra.Command, path string) (differs bool, err error) {
-	data, mode, err := readToFormat(c, path)
+	data, err := readToFormat(c, path)
 	if err != nil {
 		return false, fmt.Errorf("cannot read the configuration: %w", err)
 	}
@@ -85,29 +85,48 @@ func (f *formatting) one(c *cobra.Command, path string) (differs bool, err error
 	case !f.write || path == "-":
 		_, err = c.OutOrStdout().Write(text)
 	case differs:
-		err = replaceFile(path, text, mode)
+		err = replaceFile(path, data, text)
 	}
 	return differs, err
 }
 
-func readToFormat(c *cobra.Command, path string) ([]byte, os.FileMode, error) {
+func readToFormat(c *cobra.Command, path string) ([]byte, error) {
 	if path == "-" {
-		data, err := io.ReadAll(c.InOrStdin())
-		return data, 0, err
+		return io.ReadAll(c.InOrStdin())
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	data, err := os.ReadFile(path)
-	return data, info.Mode().Perm(), err
+	return os.ReadFile(path)
 }
 
 // replaceFile writes a file in place, so that its owner, its mode and links to it stay. A weir
-// that watches the file loads it once its content is complete.
-func replaceFile(path string, text []byte, mode os.FileMode) error {
-	if err := os.WriteFile(path, text, mode); err != nil {
+// that watches the file loads it once its content is complete. If the new text cannot be written,
+// for example because the disk is full, the old one comes back.
+func replaceFile(path string, old, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // not O_TRUNC: a full disk takes the old text again only where it was
+	if err != nil {
+		return fmt.Errorf("cannot write the formatted configuration: %w", err)
+	}
+	err = overwrite(f, text)
+	if err != nil {
+		if again := overwrite(f, old); again != nil {
+			err = fmt.Errorf("%w; its old text cannot be written either: %w", err, again)
+		}
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write the formatted configuration: %w", err)
 	}
 	return nil
+}
+
+// overwrite gives a file another content, and waits until the disk has it.
+func overwrite(f *os.File, text []byte) error {
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return err
+	}
+	if err := f.Truncate(int64(len(text))); err != nil {
+		return err
+	}
+	return f.Sync()
 }

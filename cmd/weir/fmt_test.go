@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -47,5 +48,30 @@ func TestFmt(t *testing.T) {
 	}
 	if _, errs, status := weir("fmt", filepath.Join(folder, "none.yaml")); status != statusError || !strings.Contains(errs, "cannot read the configuration") {
 		t.Errorf("a missing file: %q, status %d", errs, status)
+	}
+}
+
+// If the new text cannot be written, the file keeps the old one.
+func TestFmtKeepsTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	const old = "a: 1\n"
+	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	small := limit
+	small.Cur = 4096
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	err := replaceFile(path, []byte(old), []byte("b: "+strings.Repeat("x", 8192)+"\n"))
+	if again := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); again != nil {
+		t.Fatal(again)
+	}
+	if text, _ := os.ReadFile(path); err == nil || string(text) != old {
+		t.Errorf("%v; the file has %d bytes", err, len(text))
 	}
 }

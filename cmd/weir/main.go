@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +88,25 @@ func allCommands(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
+// shown returns the text of an error for a terminal. Errors may contain what a server answered, or the
+// content of a file.
+func shown(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		return printable(r)
+	}, err.Error())
+}
+
+// printable returns "?" in place of a character that can change a terminal.
+func printable(r rune) rune {
+	if r == utf8.RuneError || !unicode.IsPrint(r) {
+		return '?'
+	}
+	return r
+}
+
 // execute runs the command line, prints its error and returns the exit status.
 func execute(root *cobra.Command) int {
 	begun := false
@@ -107,12 +128,12 @@ func execute(root *cobra.Command) int {
 	case err == nil:
 		return 0
 	case !begun: // an error before a command begins is an error of the command line
-		fmt.Fprintf(out, "weir: %v\nTry %q.\n", err, c.CommandPath()+" --help")
+		fmt.Fprintf(out, "weir: %s\nTry %q.\n", shown(err), c.CommandPath()+" --help")
 		return statusUsage
 	case errors.As(err, &wrong): // each line begins with its position
-		fmt.Fprintln(out, wrong)
+		fmt.Fprintln(out, shown(wrong))
 	default:
-		fmt.Fprintf(out, "weir: %v\n", err)
+		fmt.Fprintf(out, "weir: %s\n", shown(err))
 	}
 	if errors.As(err, &exit) { // "weir soak" has more exit statuses
 		return exit.ExitStatus()

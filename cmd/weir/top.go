@@ -68,6 +68,9 @@ var topSorts = []string{"requests", "errors", "p99", "name"}
 // leastForRates is the time after which a weir reads its counts again.
 const leastForRates = 1100 * time.Millisecond
 
+// longestWait limits the wait for which an instance may ask.
+const longestWait = 30 * time.Second
+
 // topRows is how many routes top asks for.
 const topRows = 100
 
@@ -166,8 +169,13 @@ func (o *topOptions) runScreen(ctx context.Context, out *os.File, urls []string)
 		defer term.Restore(in, before)
 		go readKeys(ctx, os.Stdin, keys)
 	}
-	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l") // the alternate screen, without a cursor
-	defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+	// The alternate screen, without a cursor. Lines that are too wide end at the edge: some characters
+	// take two columns.
+	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l\x1b[?7l")
+	defer fmt.Fprint(out, "\x1b[?7h\x1b[?25h\x1b[?1049l")
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
 
 	s := topScreen{answers: make([]topAnswer, len(urls)), sort: o.sort, interactive: true}
 	news, orders := make(chan topNews), make([]chan string, len(urls))
@@ -203,6 +211,7 @@ func (o *topOptions) runScreen(ctx context.Context, out *os.File, urls []string)
 				}
 				order <- s.sort
 			}
+		case <-resized:
 		case <-ctx.Done():
 			return nil
 		}
@@ -225,17 +234,21 @@ func (o *topOptions) follow(ctx context.Context, i int, address, sort string, or
 		case <-ctx.Done():
 			return
 		}
-		wait := o.every
-		if v != nil {
-			wait = max(wait, time.Duration(v.Refresh*float64(time.Second)))
-		}
 		select {
 		case sort = <-order:
-		case <-time.After(wait):
+		case <-time.After(o.waitAfter(v)):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// waitAfter returns the time from an answer to the next request. v is nil after an error.
+func (o *topOptions) waitAfter(v *status.Overview) time.Duration {
+	if v == nil {
+		return o.every
+	}
+	return max(o.every, time.Duration(min(v.Refresh, longestWait.Seconds())*float64(time.Second)))
 }
 
 func readKeys(ctx context.Context, in io.Reader, keys chan<- byte) {

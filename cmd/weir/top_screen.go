@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/weirproxy/weir/cmd/weir/node/status"
@@ -63,12 +62,7 @@ func (s *topScreen) lines() []string {
 }
 
 func (s *topScreen) cut(line string) string {
-	line = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, line)
+	line = strings.Map(printable, line)
 	if s.width > 0 && utf8.RuneCountInString(line) > s.width {
 		return string([]rune(line)[:s.width])
 	}
@@ -194,6 +188,11 @@ func (s *topScreen) routes() []string {
 // mostProblems limits the problems of one kind that top shows for an instance.
 const mostProblems = 5
 
+// shownOf returns the rows with a problem that top shows. They come first.
+func shownOf[T any](l status.List[T]) []T {
+	return l.Rows[:max(min(len(l.Rows), mostProblems, l.Bad), 0)]
+}
+
 func (s *topScreen) problems() []string {
 	var lines []string
 	for i := range s.answers {
@@ -210,7 +209,7 @@ func (s *topScreen) problems() []string {
 		for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
 			add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
 		}
-		for _, b := range o.Backends.Rows[:min(len(o.Backends.Rows), mostProblems, o.Backends.Bad)] {
+		for _, b := range shownOf(o.Backends) {
 			text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
 			if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {
 				text += ": " + b.Endpoints[0].Address + ": " + b.Endpoints[0].Error
@@ -220,7 +219,7 @@ func (s *topScreen) problems() []string {
 		if more := o.Backends.Bad - mostProblems; more > 0 {
 			add("%d more backends with a problem", more)
 		}
-		for _, c := range o.Certificates.Rows[:min(len(o.Certificates.Rows), mostProblems, o.Certificates.Bad)] {
+		for _, c := range shownOf(o.Certificates) {
 			names := strings.Join(c.Names, ", ")
 			switch {
 			case c.NotAfter.IsZero():

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -103,5 +106,41 @@ func TestTopScreen(t *testing.T) {
 		if plain := strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(line); len([]rune(plain)) > 40 || strings.ContainsAny(plain, "\x1b\r\n") {
 			t.Errorf("the line %q", line)
 		}
+	}
+}
+
+// A server that is no weir, or another version of it, does not end top.
+func TestTopOfGarbage(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, o := range []status.Overview{
+		{At: now, Backends: status.List[status.Backend]{Bad: -7, All: -1, Rows: make([]status.Backend, 3)}, Certificates: status.List[status.Certificate]{Bad: -1, Rows: make([]status.Certificate, 1)}},
+		{At: now, Routes: status.List[status.Route]{Matching: -5, Rows: make([]status.Route, 3)}, Objects: &status.Objects{Faults: status.List[status.Fault]{All: -5}}},
+		{At: now, Backends: status.List[status.Backend]{Bad: 1 << 40}, Uptime: -1, Refresh: 1e300},
+	} {
+		for _, size := range [][2]int{{0, 0}, {1, 1}, {2, 3}, {80, 24}} {
+			s := &topScreen{sort: "requests", width: size[0], height: size[1], answers: []topAnswer{{address: "a", overview: &o}}}
+			if lines := s.lines(); len(lines) == 0 {
+				t.Errorf("%v: no line", size)
+			}
+			if err := s.draw(io.Discard); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if wait := (&topOptions{every: time.Second}).waitAfter(&status.Overview{Refresh: 1e300}); wait != longestWait {
+		t.Errorf("top waits for %v", wait)
+	}
+}
+
+// The error of a command never changes the terminal, whatever a server answers.
+func TestErrorsCannotChangeTheTerminal(t *testing.T) {
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, "\x1b]0;evil\a\u009b2J\xff no\n")
+	}))
+	defer evil.Close()
+	_, errs, status := weir("top", "--once", evil.URL)
+	if status != statusError || strings.ContainsAny(errs, "\x1b\a\u009b") || !strings.Contains(errs, "?]0;evil??2J? no") {
+		t.Errorf("status %d: %q", status, errs)
 	}
 }

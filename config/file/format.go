@@ -18,12 +18,23 @@ import (
 // contain name as the name of the file; the error is a config.Errors.
 func Format(name string, data []byte) ([]byte, error) {
 	r := &reader{file: name}
-	text := lines(data)
+	source := strings.ReplaceAll(string(data), "\r\n", "\n")
+	old := r.only([]byte(source))
+	if old == nil {
+		return nil, r.errs.Sorted()
+	}
+	text := trimmed(source, old)
 	// The encoder sometimes needs a second look at a comment that has moved.
 	for range 4 {
 		next, err := r.format(text)
-		if err != nil || next == text {
-			return []byte(next), err
+		if err != nil {
+			return nil, err
+		}
+		if next == text {
+			if !same(old, r.only([]byte(text))) {
+				return nil, r.otherValues()
+			}
+			return []byte(text), nil
 		}
 		text = next
 	}
@@ -47,7 +58,11 @@ func (r *reader) format(text string) (string, error) {
 	if err := enc.Encode(marked); err != nil {
 		return "", r.unchanged(fmt.Sprintf("its YAML cannot be written again: %v", err))
 	}
-	out := restoreBlanks(b.String())
+	encoded := r.only(b.Bytes())
+	if encoded == nil {
+		return "", r.otherValues()
+	}
+	out := restoreBlanks(b.String(), encoded)
 	after := r.only([]byte(out))
 	if after != nil {
 		out = alignComments(text, out, before, after)
@@ -55,11 +70,15 @@ func (r *reader) format(text string) (string, error) {
 	}
 	switch {
 	case after == nil || !same(before, after):
-		return "", r.unchanged("its values would not stay the same; write the texts that span several lines in quotes, or after a |")
+		return "", r.otherValues()
 	case comments(out) != comments(text):
 		return "", r.unchanged("a comment would be lost; give the comments within [] and {} lines of their own above the key")
 	}
 	return out, nil
+}
+
+func (r *reader) otherValues() error {
+	return r.unchanged("its values would not stay the same; write the texts that span several lines in quotes, or after a |")
 }
 
 func (r *reader) unchanged(why string) error {
@@ -89,11 +108,15 @@ func (r *reader) only(data []byte) *yaml.Node {
 	return &doc
 }
 
-// lines returns data with a line feed at the end of each line, and without spaces before it.
-func lines(data []byte) string {
-	all := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+// trimmed returns a text with a line feed at its end, and without spaces at the ends of lines, but not
+// within texts of several lines.
+func trimmed(text string, doc *yaml.Node) string {
+	within := textLines(text, doc)
+	all := strings.Split(text, "\n")
 	for i, line := range all {
-		all[i] = strings.TrimRight(line, " \t")
+		if !within[i+1] {
+			all[i] = strings.TrimRight(line, " \t")
+		}
 	}
 	return strings.Trim(strings.Join(all, "\n"), "\n") + "\n"
 }
@@ -163,7 +186,7 @@ func blockEnd(all []string, header, end int) int {
 		text := all[line-1]
 		own := len(text) - len(strings.TrimLeft(text, " "))
 		switch {
-		case text == "":
+		case own == len(text) && (indent < 0 || own <= indent): // an empty line
 			continue
 		case indent < 0:
 			indent = own
@@ -175,14 +198,19 @@ func blockEnd(all []string, header, end int) int {
 	return last + 1
 }
 
-func restoreBlanks(text string) string {
-	all := strings.Split(text, "\n")
-	for i, line := range all {
-		if strings.TrimSpace(line) == blank {
-			all[i] = ""
+// restoreBlanks puts blank lines back, and removes those that the encoder has made.
+func restoreBlanks(text string, doc *yaml.Node) string {
+	within := textLines(text, doc)
+	var out []string
+	for i, line := range strings.Split(text, "\n") {
+		switch {
+		case strings.TrimSpace(line) == blank:
+			out = append(out, "")
+		case line != "" || within[i+1]:
+			out = append(out, line)
 		}
 	}
-	return strings.Trim(strings.Join(all, "\n"), "\n") + "\n"
+	return strings.Trim(strings.Join(out, "\n"), "\n") + "\n"
 }
 
 // alignComments indents each line that is only a comment like the line that it was aligned

@@ -21,6 +21,9 @@ func TestFormat(t *testing.T) {
 		{"texts", "a: |\n    x\n\n\n      # y\n\nb: 1\n", "a: |\n  x\n\n\n    # y\n\nb: 1\n"},
 		{"a text in quotes over two lines", "a: \"x\n\n  y\"\nb: 1\n", "a: \"x\\ny\"\nb: 1\n"},
 		{"quotes, aliases and variables", "a: &x '$1'\nb: \"2\"\nc: *x\nd: ${HOME:-x}\n", "a: &x '$1'\nb: \"2\"\nc: *x\nd: ${HOME:-x}\n"},
+		{"a comment at the end", "a: 1 # c\n# end\n", "a: 1 # c\n# end\n"},
+		{"a comment between values", "a: 1 # c\n# end\n\nb:\n  - c # d\n  # e\nf: 2\n", "a: 1 # c\n# end\n\nb:\n  - c # d\n  # e\nf: 2\n"},
+		{"spaces at the ends of lines", "a: 1  \nb: |  \n    x  \n  \n    y\t\n       \nc: 1 # d  \n \n", "a: 1\nb: \"x  \\n\\ny\\t\\n   \\n\"\nc: 1 # d\n"},
 		{"lines of Windows", "a:\r\n    b: 1\r\n", "a:\n  b: 1\n"},
 	} {
 		got, err := Format("f", []byte(c.in))
@@ -106,7 +109,7 @@ func FuzzFormat(f *testing.F) {
 			return
 		}
 		r := &reader{}
-		before, after := r.only([]byte(lines(data))), r.only(text)
+		before, after := r.only(data), r.only(text)
 		if before == nil || after == nil || !same(before, after) {
 			t.Fatalf("the values of %q change:\n%q", data, text)
 		}

@@ -93,6 +93,10 @@ func (i *includer) paths(list *config.Tree) (all []includedPath) {
 			i.refuse(n, "cannot include %s: %v", n.Text, err)
 		}
 		for _, path := range files {
+			if i.isMain(path) {
+				i.refuse(n, "%s contains the configuration file itself; put the other files into a folder of their own, such as conf.d", n.Text)
+				continue
+			}
 			if first[path] {
 				i.refuse(n, "%s is included twice; name it once", path)
 				continue
@@ -132,6 +136,16 @@ func includedFiles(pattern string) ([]string, error) {
 	return all, nil
 }
 
+// isMain returns true if the path is that of the configuration file.
+func (i *includer) isMain(path string) bool {
+	mine, err := os.Stat(i.file)
+	if err != nil { // standard input
+		return false
+	}
+	other, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, other)
+}
+
 // escapePattern makes a pattern of the name of a folder.
 func escapePattern(folder string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(folder)
@@ -146,10 +160,18 @@ func cause(err error) error {
 	return err
 }
 
+// readRegular reads a file. It refuses pipes and devices, because a reload would wait for them.
+func readRegular(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	return readAll(path)
+}
+
 // add reads a file and adds its content to the document. A file that cannot be read does not
 // hide the errors of others.
 func (i *includer) add(file includedPath) {
-	data, err := readAll(file.path)
+	data, err := readRegular(file.path)
 	switch {
 	case err != nil:
 		i.refuse(file.by, "cannot read %s: %v", file.path, cause(err))

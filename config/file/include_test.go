@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,6 +107,10 @@ func TestIncludeErrors(t *testing.T) {
 			[]string{"DIR/a.yaml:1:10: include: works only in the configuration file itself"}},
 		{"no such file", map[string]string{"weir.yaml": "include: [a.yaml, '*/b.yaml', conf.d]\n" + mainPart},
 			[]string{"DIR/weir.yaml:1:11: include: cannot include a.yaml: no such file or directory", "DIR/weir.yaml:1:31: include: cannot include conf.d: no such file or directory"}},
+		{"the main file", map[string]string{"weir.yaml": "include: ['*.yaml', a.yaml]\n" + mainPart, "a.yaml": ""},
+			[]string{"DIR/weir.yaml:1:11: include: *.yaml contains the configuration file itself", "DIR/weir.yaml:1:21: include: DIR/a.yaml is included twice"}},
+		{"itself", map[string]string{"weir.yaml": "include: weir.yaml\n" + mainPart},
+			[]string{"DIR/weir.yaml:1:10: include: weir.yaml contains the configuration file itself"}},
 		{"twice", map[string]string{"weir.yaml": "include: ['*.yml', a.yml]\n" + mainPart, "a.yml": ""},
 			[]string{"DIR/weir.yaml:1:20: include: DIR/a.yml is included twice; name it once"}},
 		{"the wrong shape", map[string]string{"weir.yaml": "include: {a: b}\n" + mainPart},
@@ -129,6 +134,15 @@ func TestIncludeErrors(t *testing.T) {
 				t.Errorf("%s: %s\nwant %s", c.name, got, want)
 			}
 		}
+	}
+}
+
+// A pipe in an included folder does not make a reload wait.
+func TestIncludeRefusesPipes(t *testing.T) {
+	dir := tree(t, map[string]string{"weir.yaml": "include: conf.d\n" + mainPart, "conf.d/a.yaml": site("a")})
+	must(t, syscall.Mkfifo(filepath.Join(dir, "conf.d/b.yaml"), 0o600))
+	if _, err := Load(filepath.Join(dir, "weir.yaml"), nil); err == nil || !strings.Contains(err.Error(), "b.yaml: it is not a regular file") {
+		t.Error(err)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +64,8 @@ type Writer struct {
 type Options struct {
 	// Path is a file, "stdout" or "stderr".
 	Path string
+	// OpenFile opens the file at Path; nil: OpenFile of this package.
+	OpenFile func(path string) (*os.File, error)
 	// Buffer limits the bytes of lines that wait for the destination.
 	Buffer int64
 	// Lost is called when lines begin to be lost, and Regained when they are written again.
@@ -86,6 +90,9 @@ var errSlow = errors.New("its destination does not take the lines in time, and t
 
 // Open opens the destination, and returns a Writer for it. The caller closes the Writer.
 func Open(o Options) (*Writer, error) {
+	if o.OpenFile == nil {
+		o.OpenFile = OpenFile
+	}
 	to := &target{}
 	path := ""
 	switch o.Path {
@@ -95,7 +102,7 @@ func Open(o Options) (*Writer, error) {
 		to = standard(os.Stderr, os.Stdout)
 	default:
 		path = o.Path
-		f, err := openFile(path)
+		f, err := o.OpenFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -119,8 +126,22 @@ func newWriter(o Options, to *target) *Writer {
 	return w
 }
 
-func openFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+// OpenFile opens a file for lines. It opens a named pipe for reading, too: otherwise it would wait until
+// another program reads the pipe, and weir would not start. So lines wait in the pipe.
+func OpenFile(path string) (*os.File, error) {
+	how := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	info, err := os.Stat(path)
+	isPipe := err == nil && info.Mode()&os.ModeNamedPipe != 0
+	if isPipe {
+		how = os.O_RDWR
+	}
+	f, err := os.OpenFile(path, how, 0o640)
+	if isPipe && errors.Is(err, fs.ErrPermission) {
+		f, err = os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, syscall.ENXIO) {
+			err = fmt.Errorf("%s is a named pipe that no program reads, and weir may not read it itself; start the reader first, or permit the user of weir to read the pipe", path)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the access log (access_log.path): %w", err)
 	}
@@ -355,7 +376,7 @@ func (w *Writer) Reopen() error {
 	}
 	w.opening.Lock()
 	defer w.opening.Unlock()
-	f, err := openFile(w.path)
+	f, err := w.options.OpenFile(w.path)
 	if err != nil {
 		return err
 	}

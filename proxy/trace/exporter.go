@@ -38,7 +38,7 @@ func (e *RetryError) Unwrap() error { return e.Err }
 type ExporterOptions struct {
 	Resource Resource
 	// Send sends an ExportTraceServiceRequest. If its error is a RetryError, the Exporter tries
-	// again later.
+	// again later. A PartialError means that the receiver accepted the other spans.
 	Send func(ctx context.Context, body []byte) error
 	// Failed is called when requests begin to fail, and Recovered when they succeed again.
 	Failed    func(err error)
@@ -140,6 +140,7 @@ func (e *Exporter) deliver(c chunk) {
 // count counts the spans of a request, and returns false if the caller must repeat the request.
 func (e *Exporter) count(c chunk, err error, again bool) bool {
 	var retry *RetryError
+	var partial *PartialError
 	n := float64(c.spans)
 	switch {
 	case err == nil:
@@ -152,6 +153,12 @@ func (e *Exporter) count(c chunk, err error, again bool) bool {
 	case !e.failing:
 		e.failing = true
 		e.Failed(err)
+	}
+	if errors.As(err, &partial) {
+		refused := min(float64(partial.Rejected), n)
+		e.Exported.Add(n - refused)
+		e.Refused.Add(refused)
+		return true
 	}
 	if !errors.As(err, &retry) {
 		e.Refused.Add(n)
@@ -171,7 +178,7 @@ func (e *Exporter) finish() {
 		if err == nil {
 			err = e.Send(e.ctx, request(e.resource, e.scope, c.b))
 		}
-		if err != nil {
+		if partial := (*PartialError)(nil); err != nil && !errors.As(err, &partial) {
 			err = &RetryError{Err: err}
 		}
 		e.count(c, err, false)

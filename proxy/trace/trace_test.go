@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -526,6 +527,8 @@ func TestExporterRetries(t *testing.T) {
 		}
 		return nil
 	}, 22*time.Second, 2, "busy,again", 1, 0, 0)
+	some := Refused([]byte("\x0a\x0b\x08\x01\x12\x07too big"))
+	f(func(int) error { return some }, time.Minute, 1, "the receiver refused 1 spans of a request: too big", 0, 1, 0)
 }
 
 // The end waits two seconds at most.
@@ -566,4 +569,41 @@ func BenchmarkTrace(b *testing.B) {
 		x.Finish(r, nil)
 		buffer.take()
 	}
+}
+
+// A receiver may refuse some spans of a request. Responses of another form mean nothing.
+func TestRefused(t *testing.T) {
+	for response, want := range map[string]string{
+		"":                           "",
+		"\x0a\x00":                   "",
+		"\x0a\x04\x12\x02hm":         "", // a warning
+		"\x0a\x02\x08\x05":           "refused 5 spans of a request: ",
+		"\x0a\x06\x12\x02hm\x08\x05": "refused 5 spans of a request: hm",
+		"\x12\x01x\x2d....\x11........\x18\x07\x0a\x02\x08\x05": "refused 5 spans",
+		"\x0a\x06\x08\x05\x12\x02\xff\xfe":                      "refused 5 spans of a request: \ufffd\ufffd",
+		"{}":                                                    "",
+		"\x0a\xff":                                              "",
+		"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01": "",
+		"\x0a\x02\x08\xff": "",
+		"\x0b\x0c":         "",
+		"\x11abc":          "",
+	} {
+		err := Refused([]byte(response))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", response, err, want)
+		}
+	}
+	long := append([]byte("\x0a\xd0\x0f\x08\x05\x12\xcb\x0f"), make([]byte, 5000)...)
+	if err := Refused(long); err == nil || len(err.Error()) > 2*mostMessage {
+		t.Errorf("the message has %d bytes", len(fmt.Sprint(err)))
+	}
+}
+
+func FuzzRefused(f *testing.F) {
+	f.Add([]byte("\x0a\x06\x12\x02hm\x08\x05"))
+	f.Fuzz(func(t *testing.T, response []byte) {
+		if err := Refused(response); err != nil && !utf8.ValidString(err.Error()) {
+			t.Errorf("%q", err)
+		}
+	})
 }

@@ -95,6 +95,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 		s.log.Warn("the admin port refused more requests", zap.String("reason", reason), zap.Int("more", held))
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin") // no page of another site may embed a response
 		why, err := s.access.Load().judge(w, r)
 		if err == nil {
 			next.ServeHTTP(w, r)

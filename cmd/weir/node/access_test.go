@@ -113,6 +113,9 @@ func TestAdminRefuses(t *testing.T) {
 			if w.Code != c.want {
 				t.Errorf("answered %d: %s", w.Code, w.Body)
 			}
+			if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+				t.Errorf("other sites may embed the response: %v", h)
+			}
 			if given := len(c.header["Authorization"]) > 0; c.reason == refusedToken && strings.Contains(w.Body.String(), "does not match admin.token") != given {
 				t.Errorf("Authorization is given: %v, and the answer is %s", given, w.Body)
 			}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
 // A reload to a name that resolves slowly does not delay endpoints of the cluster.
@@ -159,65 +160,89 @@ func TestSlowSocketsDelayNoEndpoints(t *testing.T) {
 	}
 }
 
-// The same with an access log that takes long to open: a named pipe without a reader.
-func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
-	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
-	c.load(beside)
-	c.untilEndpoints("192.0.2.1:8080")
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
+// slowLogs delays the files of access logs. After slow is set, they open only when free is called. asked is
+// closed when the first one should open.
+func slowLogs(r *running) (slow *atomic.Bool, asked chan struct{}, free func()) {
+	slow, asked = new(atomic.Bool), make(chan struct{})
+	may := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(asked) })
+	r.openLogFile = func(path string) (*os.File, error) {
+		if slow.Load() {
+			begun()
+			<-may
+		}
+		return accesslog.OpenFile(path)
 	}
-	asked := make(chan struct{})
-	go func() { defer close(asked); untilLogOpens(t) }()
-	var reader *os.File
-	release := sync.OnceFunc(func() { reader, _ = os.Open(pipe) })
-	defer func() { reader.Close() }()
-	c.duringReload("an access log", "192.0.2.2", func() error { return c.try(beside + "access_log: {path: " + pipe + "}\n") }, asked, release)
-	c.now("none.example", "/", 404)
-	if line, err := bufio.NewReader(reader).ReadString('\n'); err != nil || !strings.Contains(line, "none.example") {
-		t.Errorf("the log has %q, %v", line, err)
+	free = sync.OnceFunc(func() { close(may) })
+	r.t.Cleanup(free) // before the server ends
+	return slow, asked, free
+}
+
+// hasText returns a function that fails while a file does not have a text.
+func hasText(path, text string) func() error {
+	return func() error {
+		if all, err := os.ReadFile(path); err != nil || !strings.Contains(string(all), text) {
+			return fmt.Errorf("%s has %q, %v", path, all, err)
+		}
+		return nil
 	}
 }
 
-// untilLogOpens waits until a goroutine opens the file of an access log.
-func untilLogOpens(t *testing.T) {
-	eventually(t, "a log is being opened", func() error {
-		stacks := make([]byte, 1<<20)
-		if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "accesslog.openFile") {
-			return errors.New("no goroutine opens one")
-		}
-		return nil
-	})
+// The same with an access log that takes long to open, as on a network file system.
+func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
+	slow, asked, free := slowLogs(c.running)
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	slow.Store(true)
+	path := filepath.Join(t.TempDir(), "log")
+	c.duringReload("an access log", "192.0.2.2", func() error { return c.try(beside + "access_log: {path: " + path + "}\n") }, asked, free)
+	c.now("none.example", "/", 404)
+	eventually(t, "the log has the line", hasText(path, "none.example"))
 }
 
 // Requests are served and logged while the access log takes long to open again.
 func TestReopeningDelaysNoLines(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "log")
-	r := newRunning(t, "listeners: {web: {address: '@web', protocol: http}}\naccess_log: {path: "+path+"}\ndrain: {timeout: 2s}\n", "web")
-	if err := errors.Join(os.Rename(path, path+".1"), syscall.Mkfifo(path, 0o600)); err != nil {
+	path := filepath.Join(t.TempDir(), "log")
+	r := makeRunning(t, "web")
+	slow, asked, free := slowLogs(r)
+	r.load("listeners: {web: {address: '@web', protocol: http}}\naccess_log: {path: " + path + "}\ndrain: {timeout: 2s}\n")
+	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
+	slow.Store(true)
 	done := make(chan struct{})
 	go func() { defer close(done); r.reopenLogs() }()
-	untilLogOpens(t)
+	<-asked
 	r.dial("web").ask("/first")
-	eventually(t, "the line is in the old file", func() error {
-		if old, err := os.ReadFile(path + ".1"); err != nil || !strings.Contains(string(old), "/first") {
-			return fmt.Errorf("it has %q, %v", old, err)
-		}
-		return nil
-	})
+	eventually(t, "the line is in the old file", hasText(path+".1", "/first"))
+	free()
+	<-done
+	r.dial("web").ask("/second")
+	eventually(t, "the line is in the new file", hasText(path, "/second"))
+}
+
+// weir starts with an access log that is a named pipe, although no program reads it yet.
+func TestAccessLogIsAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRunning(t, "listeners: {web: {address: '@web', protocol: http}}\naccess_log: {path: "+path+"}\ndrain: {timeout: 2s}\n", "web")
+	r.dial("web").ask("/first")
 	reader, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	<-done
+	lines := bufio.NewReader(reader)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "/first") {
+		t.Errorf("the pipe has %q, %v", line, err)
+	}
+	r.reopenLogs()
 	r.dial("web").ask("/second")
-	if line, err := bufio.NewReader(reader).ReadString('\n'); err != nil || !strings.Contains(line, "/second") {
-		t.Errorf("the new file has %q, %v", line, err)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "/second") {
+		t.Errorf("the pipe has %q, %v", line, err)
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *server) openAccessLog(file *config.Config) (*accessLog, error) {
 		}
 		return &accessLog{Writer: old.Writer, format: accesslog.NewFormat(*want), of: *want}, nil
 	}
-	w, err := accesslog.Open(accesslog.Options{Path: want.Path, Buffer: want.Buffer,
+	w, err := accesslog.Open(accesslog.Options{Path: want.Path, Buffer: want.Buffer, OpenFile: s.openLogFile,
 		Lost: func(err error) { s.linesLost(want.Path, err) }, Regained: func(lost int64) { s.linesRegained(want.Path, lost) },
 		Written: s.metrics.lines, Full: s.metrics.droppedLines.WithLabelValues("full"), Failed: s.metrics.droppedLines.WithLabelValues("failed")})
 	if err != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"io"
 	"os"
 
 	"go.uber.org/zap"
@@ -19,7 +20,17 @@ func newLog(c config.Log, level zap.AtomicLevel, terminal bool) *zap.Logger {
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(e)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level))
+	return newLogTo(os.Stderr, encoder, level)
+}
+
+// newLogTo makes a log that waits for no destination.
+func newLogTo(to io.Writer, encoder zapcore.Encoder, level zap.AtomicLevel) *zap.Logger {
+	w := &patientLog{to: to}
+	log := zap.New(zapcore.NewCore(encoder, w, level))
+	w.lost = func(lines int) {
+		log.Warn("the log takes lines again; meanwhile lines were dropped, because nothing read standard error", zap.Int("dropped", lines))
+	}
+	return log
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,18 +64,19 @@ type server struct {
 
 	observed
 	certificates
-	shared     sharedTickets // guarded by loading
-	sticky     stickyKeys    // guarded by change
-	cluster    *cluster      // the cluster whose objects weir serves; nil: none; guarded by change
-	objects    *kube.Metrics
-	written    *writer.Metrics
-	lookup     func(ctx context.Context, host string) ([]netip.Addr, error) // resolves names of backends
-	connect    func(*config.Kubernetes) (reader, error)
-	begin      func(*config.Config) (control, error) // newControl
-	patience   time.Duration                         // for the first objects of a new cluster
-	retryAfter time.Duration                         // time until objects that are not in effect are tried again
-	emptyAfter time.Duration                         // how long a backend must have no endpoint before events report it
-	retelling  atomic.Bool                           // a timer will call tellRefusals
+	shared      sharedTickets // guarded by loading
+	sticky      stickyKeys    // guarded by change
+	cluster     *cluster      // the cluster whose objects weir serves; nil: none; guarded by change
+	objects     *kube.Metrics
+	written     *writer.Metrics
+	openLogFile func(path string) (*os.File, error)                          // accesslog.OpenFile
+	lookup      func(ctx context.Context, host string) ([]netip.Addr, error) // resolves names of backends
+	connect     func(*config.Kubernetes) (reader, error)
+	begin       func(*config.Config) (control, error) // newControl
+	patience    time.Duration                         // for the first objects of a new cluster
+	retryAfter  time.Duration                         // time until objects that are not in effect are tried again
+	emptyAfter  time.Duration                         // how long a backend must have no endpoint before events report it
+	retelling   atomic.Bool                           // a timer will call tellRefusals
 
 	confined *confined // the rights that this process gave up; nil: none
 	pidFile  string    // path; empty: none

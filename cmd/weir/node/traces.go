@@ -118,13 +118,13 @@ const mostAnswer = 64 << 10
 
 // sendHTTP sends spans by OTLP over HTTP.
 func sendHTTP(ctx context.Context, client *http.Client, to string, headers []config.SecretHeader, body []byte) error {
-	res, err := post(ctx, client, to, "application/x-protobuf", headers, body)
+	res, answer, err := post(ctx, client, to, "application/x-protobuf", headers, body)
 	if err != nil {
 		return &trace.RetryError{Err: err}
 	}
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
-		return nil
+		return trace.Refused(answer)
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return &trace.RetryError{Err: fmt.Errorf("the receiver answered %s", res.Status), After: retryAfter(res)}
 	}
@@ -141,7 +141,7 @@ func retryAfter(res *http.Response) time.Duration {
 func sendGRPC(ctx context.Context, client *http.Client, to string, headers []config.SecretHeader, body []byte) error {
 	framed := make([]byte, 0, 5+len(body))
 	framed = binary.BigEndian.AppendUint32(append(framed, 0), uint32(len(body))) // not compressed
-	res, err := post(ctx, client, to, "application/grpc", headers, append(framed, body...))
+	res, answer, err := post(ctx, client, to, "application/grpc", headers, append(framed, body...))
 	if err != nil {
 		return &trace.RetryError{Err: err}
 	}
@@ -153,7 +153,7 @@ func sendGRPC(ctx context.Context, client *http.Client, to string, headers []con
 	case res.StatusCode != http.StatusOK:
 		return &trace.RetryError{Err: fmt.Errorf("the receiver answered %s", res.Status)}
 	case status == "0":
-		return nil
+		return trace.Refused(answer[min(len(answer), 5):])
 	}
 	err = fmt.Errorf("the receiver answered with the gRPC status %s: %s", status, cut(text))
 	switch status {
@@ -163,11 +163,11 @@ func sendGRPC(ctx context.Context, client *http.Client, to string, headers []con
 	return err
 }
 
-// post sends a request and reads the whole response, with its trailers.
-func post(ctx context.Context, client *http.Client, to, kind string, headers []config.SecretHeader, body []byte) (*http.Response, error) {
+// post sends a request and reads the response, with its trailers. answer is its body.
+func post(ctx context.Context, client *http.Client, to, kind string, headers []config.SecretHeader, body []byte) (res *http.Response, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	req.Header.Set("Content-Type", kind)
 	req.Header.Set("User-Agent", "weir")
@@ -177,15 +177,15 @@ func post(ctx context.Context, client *http.Client, to, kind string, headers []c
 	for _, h := range headers {
 		req.Header.Set(h.Name, string(h.Value))
 	}
-	res, err := client.Do(req)
+	res, err = client.Do(req)
 	if err != nil {
-		return nil, withoutURL(err)
+		return nil, nil, withoutURL(err)
 	}
 	defer res.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, mostAnswer)); err != nil {
-		return nil, err
+	if answer, err = io.ReadAll(io.LimitReader(res.Body, mostAnswer)); err != nil {
+		return nil, nil, err
 	}
-	return res, nil
+	return res, answer, nil
 }
 
 // withoutURL removes the URL from an error of net/http, because the log line has the URL already.

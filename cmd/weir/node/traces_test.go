@@ -25,6 +25,19 @@ type collector struct {
 	bodies []string
 	token  string // of the last request
 	refuse bool
+	answer string // the body of a response
+}
+
+func (c *collector) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *collector) answered() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return []byte(c.answer)
 }
 
 func (c *collector) take(body []byte, token string) bool {
@@ -44,6 +57,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(404)
 	case !c.take(body, r.Header.Get("Authorization")):
 		w.WriteHeader(400)
+	default:
+		w.Write(c.answered())
 	}
 }
 
@@ -61,7 +76,7 @@ var _ encoding.Codec = raw{}
 
 func (c *collector) serveGRPC(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
-	var body, answer []byte
+	var body []byte
 	if err := stream.RecvMsg(&body); err != nil {
 		return err
 	}
@@ -72,6 +87,7 @@ func (c *collector) serveGRPC(_ any, stream grpc.ServerStream) error {
 	if !c.take(body, strings.Join(about.Get("authorization"), "")) {
 		return rpc.Error(codes.InvalidArgument, "no thanks")
 	}
+	answer := c.answered()
 	return stream.SendMsg(&answer)
 }
 
@@ -127,9 +143,7 @@ func TestTraces(t *testing.T) {
 	f(byHTTP, hs.URL)
 	f(byGRPC, "grpc://"+ln.Addr().String())
 
-	byGRPC.mu.Lock()
-	byGRPC.refuse = true
-	byGRPC.mu.Unlock()
+	byGRPC.set(func() { byGRPC.refuse = true })
 	r.want("web", 200, "app")
 	eventually(t, "refused spans are counted", func() error {
 		if n := spans("refused"); n != 2 {
@@ -141,6 +155,24 @@ func TestTraces(t *testing.T) {
 	if len(warned) != 1 || !strings.Contains(fmt.Sprint(warned[0].ContextMap()["error"]), "no thanks") {
 		t.Errorf("the log has %v", warned)
 	}
+	// Both protocols count the spans of which the receiver refuses a part.
+	byGRPC.set(func() { byGRPC.refuse, byGRPC.answer = false, "\x0a\x02\x08\x01" })
+	r.want("web", 200, "app")
+	counted := func(want float64) {
+		t.Helper()
+		eventually(t, "a part of the spans is refused", func() error {
+			if refused, ok := spans("refused"), spans("exported"); refused != want || ok != exported {
+				return fmt.Errorf("%v are refused, %v exported", refused, ok)
+			}
+			return nil
+		})
+	}
+	exported++
+	counted(3)
+	byHTTP.set(func() { byHTTP.answer = "\x0a\x02\x08\x02" })
+	r.load(web + "traces: {otlp: {url: '" + hs.URL + "'}, sample: 1}\n")
+	r.want("web", 200, "app")
+	counted(5)
 	r.load(web)
 	if r.server.tracing != nil {
 		t.Error("there are traces after a reload without them")

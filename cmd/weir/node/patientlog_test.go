@@ -1,0 +1,78 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// stuckWriter takes nothing while it is stuck.
+type stuckWriter struct {
+	mu    sync.Mutex
+	may   chan struct{}
+	lines []string
+}
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	<-w.may
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, string(p))
+	return len(p), nil
+}
+
+// A log that nobody reads delays weir once, for a moment. Its lines are written later, or dropped and reported.
+func TestStuckLogDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &stuckWriter{may: make(chan struct{})}
+		log := newLogTo(to, zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "msg"}), zap.NewAtomicLevel())
+		begun := time.Now()
+		const lines = 3000
+		for i := range lines {
+			log.Info(fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000)))
+		}
+		if took := time.Since(begun); took != logPatience {
+			t.Errorf("%d lines took %v", lines, took)
+		}
+		close(to.may)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n := len(to.lines) - 1
+		if n < 1000 || n > 1100 {
+			t.Fatalf("%d lines were written", n)
+		}
+		for i, line := range to.lines[:n] {
+			if !strings.HasPrefix(line, fmt.Sprintf(`{"msg":"%d x`, i)) || !strings.HasSuffix(line, "\n") {
+				t.Fatalf("line %d is %.40q", i, line)
+			}
+		}
+		if last := to.lines[n]; !strings.Contains(last, fmt.Sprintf(`"dropped":%d`, lines-n)) {
+			t.Errorf("after %d lines the last one is %q", n, last)
+		}
+		// From now on each line is written before Info returns.
+		log.Info("again")
+		if to.mu.Lock(); !strings.Contains(to.lines[len(to.lines)-1], "again") {
+			t.Error("the line is not written at once")
+		}
+		to.mu.Unlock()
+	})
+}
+
+// A line that is larger than the backlog is written, too.
+func TestLongLogLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &stuckWriter{may: make(chan struct{})}
+		close(to.may)
+		w := &patientLog{to: to}
+		w.Write(make([]byte, 2*logBacklog))
+		if len(to.lines) != 1 || len(to.lines[0]) != 2*logBacklog {
+			t.Errorf("%d lines", len(to.lines))
+		}
+	})
+}
