@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
@@ -58,8 +60,8 @@ type certWish struct {
 // closed because of another annotation decides too: otherwise weir would not ask for certificates on the
 // paths of other Ingresses.
 func (v *conversion) readCerts(owners []*claim.Owner) {
-	v.certs, v.firstNamed = map[hostIn]*hostCerts{}, nil
-	wishes := v.canaryCerts()
+	v.certs, v.firstNamed, v.shutCanaries = map[hostIn]*hostCerts{}, nil, nil
+	wishes := v.canaryCerts(owners)
 	for _, o := range owners {
 		h := v.hostCerts[o]
 		if h == nil {
@@ -107,14 +109,16 @@ func (v *conversion) wishCerts(w *certWish, host string) {
 	v.certs[in] = w.hostCerts
 }
 
-// canaryCerts returns the wishes of canaries. ingress-nginx applies auth-tls-* of canaries too.
-func (v *conversion) canaryCerts() (wishes []certWish) {
+// canaryCerts returns the wishes of canaries. ingress-nginx applies auth-tls-* of canaries too, and serves nothing
+// of a host for which it cannot.
+func (v *conversion) canaryCerts(owners []*claim.Owner) (wishes []certWish) {
 	seen := map[config.ObjectName]bool{}
 	for _, all := range v.canaries {
 		for _, k := range all {
 			name := config.ObjectName{Namespace: k.of.Namespace, Name: k.of.Name}
 			a := annotation.SettingsOf(k.of).AuthTLS
-			if seen[name] || a.Secret == "" {
+			unusable := refusedAuthTLS(k.of)
+			if seen[name] || a.Secret == "" && unusable == nil {
 				continue
 			}
 			seen[name] = true
@@ -122,18 +126,56 @@ func (v *conversion) canaryCerts() (wishes []certWish) {
 			for host := range ruleHosts(k.of) {
 				w.hosts = append(w.hosts, host)
 			}
-			var err error
-			if w.hostCerts, err = v.readAuthTLS(name.Namespace, a); err == nil {
+			err := unusable
+			if err == nil {
+				w.hostCerts, err = v.readAuthTLS(name.Namespace, a)
+			}
+			if err == nil {
 				err = v.mayAsk(w.hosts, w.hostCerts)
 			}
 			if err != nil {
-				v.event(ingressReference(k.of), event.ReasonAnnotation, "The canary does not request client certificates: %v.", err)
+				v.shutCanary(k.of, w.hosts, owners, err)
 				continue
 			}
 			wishes = append(wishes, w)
 		}
 	}
 	return wishes
+}
+
+// refusedAuthTLS is why weir cannot do what auth-tls-* of a canary asks for, or nil.
+func refusedAuthTLS(i *networkingv1.Ingress) error {
+	guards, _ := annotation.Unsupported(i)
+	for _, name := range guards {
+		if strings.HasPrefix(name, annotation.Nginx+"auth-tls-") {
+			return fmt.Errorf("weir does not support the value of %s; weir lint says what to write instead", name)
+		}
+	}
+	return nil
+}
+
+// shutCanary closes the hosts of a canary for all Ingresses of its namespace, because weir cannot request client
+// certificates for them.
+func (v *conversion) shutCanary(i *networkingv1.Ingress, hosts []string, owners []*claim.Owner, why error) {
+	o := &claim.Owner{Kind: ingressKind, Name: objectName(i), UID: i.UID}
+	for _, other := range owners {
+		for _, host := range other.Hosts {
+			if other.Name.Namespace != i.Namespace || !slices.Contains(hosts, host) || slices.Contains(o.Hosts, host) {
+				continue
+			}
+			o.Hosts = append(o.Hosts, host)
+			if other.Created.After(o.Created) { // a canary gives its namespace no host
+				o.Created = other.Created
+			}
+		}
+	}
+	if len(o.Hosts) == 0 {
+		return // nothing serves the canary
+	}
+	o.Guards = guardsOf(o.Kind.Name, o.Name, []string{annotation.Nginx + "auth-tls-secret"})
+	o.Guards.Why, _, _ = strings.Cut(why.Error(), ";")
+	v.on(o, event.ReasonAccess, "All paths of the hosts of this canary answer 503 in this namespace, because otherwise everybody would have access: %v.", why)
+	v.shutCanaries = append(v.shutCanaries, o)
 }
 
 // certsOf returns how the namespace that owns a host treats client certificates; nil: it has no annotation

@@ -96,7 +96,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	v.readScripts(owners)
 	v.readCerts(owners)
 	v.prioritise(owners)
-	v.decision = claim.Decide(owners, claim.Options{
+	v.decision = claim.Decide(slices.Concat(owners, v.shutCanaries), claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Events: v.events})
 	v.tellContests(owners)
 	v.findPassthrough()
@@ -130,23 +130,24 @@ type conversion struct {
 
 	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
 
-	guards     map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
-	asked      map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
-	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
-	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
-	headers    map[*claim.Owner]*config.HeaderEdits // of custom-headers
-	hostCerts  map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
-	certs      map[hostIn]*hostCerts                // the client certificates for the hosts of a namespace
-	firstNamed map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates
-	patterns   *patternHosts                        // hosts with regular expressions
-	canaries   map[canaryAt][]*canary               // the oldest first
-	through    map[string]*claim.Claim              // by host: the claim that gets its TLS connections
-	twins      map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
-	rests      map[*networkingv1.Ingress][]string   // hosts that are redirected, except for paths of Ingresses
-	moves      map[*claim.Claim]*config.Redirect    // of claims that are only redirected
-	priorities map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
-	decision   *claim.Decision                      // about all claims
+	guards       map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
+	asked        map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	auth         map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
+	scripts      map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
+	proxySSL     map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
+	headers      map[*claim.Owner]*config.HeaderEdits // of custom-headers
+	hostCerts    map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
+	certs        map[hostIn]*hostCerts                // the client certificates for the hosts of a namespace
+	firstNamed   map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates
+	patterns     *patternHosts                        // hosts with regular expressions
+	canaries     map[canaryAt][]*canary               // the oldest first
+	shutCanaries []*claim.Owner                       // canaries that close their hosts; they have no claims
+	through      map[string]*claim.Claim              // by host: the claim that gets its TLS connections
+	twins        map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	rests        map[*networkingv1.Ingress][]string   // hosts that are redirected, except for paths of Ingresses
+	moves        map[*claim.Claim]*config.Redirect    // of claims that are only redirected
+	priorities   map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
+	decision     *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool        // the paths that are closed so far
 	routes   []*config.Route             // so far
