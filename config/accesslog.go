@@ -172,6 +172,9 @@ func logField(withDefault bool) kind[LogField] {
 	return k
 }
 
+// formatsElsewhere are names that other programs give to a format.
+var formatsElsewhere = map[string]LogFormat{"combined": LogNginx, "common": LogCLF, "upstreaminfo": LogIngressNginx}
+
 // maxLogTemplate limits the length of a template.
 const maxLogTemplate = 4096
 
@@ -190,6 +193,9 @@ var logFormat = kind[LogFormat]{what: "a format such as json, or a template such
 			return f, nil
 		}
 		if !f.IsTemplate() {
+			if here, ok := formatsElsewhere[s]; ok {
+				return "", fmt.Errorf("is not known here; did you mean %q?", here)
+			}
 			words := make([]string, len(logFormats))
 			for i, f := range logFormats {
 				words[i] = string(f)

@@ -437,6 +437,68 @@ func TestCrashesDuringAnOrderDoNotAskAgain(t *testing.T) {
 	}
 }
 
+// A binary takes over while weir waits for the answer to an order. The old process gives the order up, and only
+// then the new one makes its own, although the old one still has a connection. Other names are served all the time.
+func TestUpgradeDuringAnOrder(t *testing.T) {
+	t.Parallel()
+	ca := newPebble(t, pebbleOptions{})
+	g := newGate(t, ca, false)
+	ca.run()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	ca.forwardTo(w)
+	config := func(hosts ...string) string {
+		return acmeConfig(entries(ca.entry("", "storage: '@@dir/acme'")), routesTo(hosts...)) + "pid_file: '@@dir/weir.pid'\ndrain: {lame_duck: 0s, timeout: 30s}\n"
+	}
+	w.start(config("app.example.org"))
+	roots := ca.roots()
+	first := served(t, ca.front.secure, "app.example.org", roots)
+	l := &load{w: w, stop: make(chan struct{})}
+	l.run("TLS handshakes", func() error {
+		c, _, err := shake(t, ca.front.secure, "app.example.org", roots)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	defer l.end()
+	asks := func(n int64) {
+		t.Helper()
+		within(t, time.Minute, fmt.Sprint("weir orders ", n, " times"), func() error {
+			if got := g.asked.Load(); got != n {
+				return fmt.Errorf("it asked %d times", got)
+			}
+			return nil
+		})
+	}
+
+	g.holdOrders()
+	w.reload(config("app.example.org", "more.example.org"))
+	asks(2)
+	idle, _, err := shake(t, ca.front.secure, "app.example.org", roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _ := w.upgrade()
+	asks(3)
+	if !isRunning(old) {
+		t.Error("the old process has ended")
+	}
+	l.next(20)
+	if n := g.asked.Load(); n != 3 {
+		t.Errorf("two processes order: they asked %d times", n)
+	}
+	g.openOrders()
+	more := served(t, ca.front.secure, "more.example.org", roots)
+	ca.wantIssued(first, more)
+	if n := ca.orders(); n != 2 {
+		t.Errorf("the authority accepted %d orders", n)
+	}
+	idle.Close()
+	gone(t, old)
+	l.next(20)
+}
+
 // asker is the server that weir asks whether it may order a certificate for a name (on_demand.ask).
 type asker struct {
 	address string

@@ -25,10 +25,10 @@ type gate struct {
 	address string
 	broken  atomic.Bool  // every answer is 500
 	asked   atomic.Int64 // attempts to make an order
-	orders  chan struct{}
 
-	lock sync.Mutex
-	due  map[string]bool // certificates to renew now, by serial number in hexadecimal
+	lock   sync.Mutex
+	orders chan struct{}   // closed while orders pass
+	due    map[string]bool // certificates to renew now, by serial number in hexadecimal
 }
 
 // newGate starts a gate in front of p. From then on, weir reaches p only through the gate. If held is true,
@@ -62,7 +62,21 @@ func newGate(t *testing.T, p *pebble, held bool) *gate {
 }
 
 // openOrders lets orders pass.
-func (g *gate) openOrders() { close(g.orders) }
+func (g *gate) openOrders() { close(g.pass()) }
+
+// holdOrders makes orders wait again.
+func (g *gate) holdOrders() {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.orders = make(chan struct{})
+}
+
+// pass returns a channel that is closed when orders pass.
+func (g *gate) pass() chan struct{} {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	return g.orders
+}
 
 func (g *gate) handler(pebble http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +86,7 @@ func (g *gate) handler(pebble http.Handler) http.Handler {
 			body, _ := io.ReadAll(r.Body)
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			select {
-			case <-g.orders:
+			case <-g.pass():
 			case <-r.Context().Done():
 				return
 			}

@@ -168,6 +168,7 @@ routes:
 	p.contains("routes", "shop.example")
 	p.contains("routes", "<b>search</b>") // as text
 	p.contains("routes", "page 1 of 3")
+	p.wants(`getComputedStyle(document.querySelector("#backends .pager")).display`, "none") // one page
 	p.contains("health", "1 of 2 backends have a problem")
 	p.contains("backends", "failing")
 	p.contains("backends", "refused")
@@ -196,6 +197,20 @@ routes:
 	p.contains("health", "the node is cordoned")
 	w.post("/uncordon")
 	p.wants(`document.getElementById("badge").innerText`, "healthy")
+
+	// A file that cannot be loaded stays a problem until it can.
+	good, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.config, append([]byte("wrong: 1\n"), good...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.contains("problems", `weir.yaml:1:1: unknown key "wrong"`)
+	if err := os.WriteFile(w.config, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.wants(`String(document.getElementById("problems").innerText.includes("wrong"))`, "false")
 
 	// Search and paging, with the keyboard alone.
 	p.press("Tab", 9)
@@ -230,6 +245,12 @@ routes:
 	p.size(375, 800, "dark")
 	p.wants(`getComputedStyle(document.body).backgroundColor`, "rgb(20, 23, 26)")
 	p.wants(`String(document.documentElement.scrollWidth)`, "375")
+	if cut := p.evaluate(`[...document.querySelectorAll("td, button, input")].filter(e => e.getBoundingClientRect().right > 375).map(e => e.outerHTML).join()`); cut != "" {
+		t.Errorf("these are cut off: %s", cut)
+	}
+	if lines := p.evaluate(`String(Math.round(document.querySelector("#rates td").getBoundingClientRect().height / 22))`); lines != "1" {
+		t.Errorf("the word now has %s lines", lines)
+	}
 	p.evaluate(`document.getElementById("routes").scrollIntoView()`)
 	p.picture("status-page-narrow.png")
 

@@ -214,12 +214,16 @@ func onlyChild(t testing.TB, pid int) int {
 	return all[0]
 }
 
+// isRunning returns true if a process has not ended.
+func isRunning(pid int) bool {
+	return len(processesOf(func(p process) bool { return p.pid == pid })) > 0
+}
+
 // gone waits until a process has ended.
 func gone(t testing.TB, pid int) {
 	t.Helper()
 	within(t, time.Minute, fmt.Sprint("process ", pid, " ends"), func() error {
-		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, rest, _ := strings.Cut(string(state), ") "); err == nil && !strings.HasPrefix(rest, "Z") {
+		if isRunning(pid) {
 			return errors.New("it runs")
 		}
 		return nil
@@ -271,6 +275,10 @@ func (w *weir) startLoad() *load {
 		l.run("new connections", l.fresh)
 		l.run("new TLS connections", l.freshTLS)
 		l.run("raw TCP", l.raw)
+		l.run("WebSockets", l.webSocket("web", func(c net.Conn) net.Conn { return c }))
+		l.run("WebSockets over TLS", l.webSocket("secure", func(c net.Conn) net.Conn { return tlsOver(c) }))
+		l.keepParked("parked HTTP/1.1", "tcp", w.at("web"))
+		l.keepParked("parked HTTP/1.1 on a Unix socket", "unix", filepath.Join(w.dir, "local.sock"))
 	}
 	for kind := range 2 {
 		r := &requests{t: w.t, base: "https://" + w.at("secure"), end: l.stop}
@@ -284,6 +292,27 @@ func (w *weir) startLoad() *load {
 func (l *load) keep(kind, network, address string) {
 	k := &keepAlive{network: network, address: address}
 	l.run(kind, k.ask, k.end)
+}
+
+// toPark is so long that weir parks a connection that is idle.
+const toPark = 1500 * time.Millisecond
+
+// keepParked is keep with pauses in which weir parks the connection.
+func (l *load) keepParked(kind, network, address string) {
+	k := &keepAlive{network: network, address: address}
+	l.run(kind, func() error {
+		err := k.ask()
+		l.pause(toPark)
+		return err
+	}, k.end)
+}
+
+// pause waits for d, or until the load ends.
+func (l *load) pause(d time.Duration) {
+	select {
+	case <-l.stop:
+	case <-time.After(d):
+	}
 }
 
 // run calls f until the load ends, and then end.
@@ -392,6 +421,41 @@ func (l *load) raw() error {
 	})
 }
 
+// webSocket returns a function that opens a WebSocket, sends a message, waits until weir has parked the
+// connection, sends another one, and closes the WebSocket. over makes TLS of the connection, if it has to.
+func (l *load) webSocket(listener string, over func(net.Conn) net.Conn) func() error {
+	return func() error {
+		return l.connect(listener, func(c net.Conn) error {
+			c = over(c)
+			defer c.Close()
+			r := bufio.NewReader(c)
+			resp, _, err := ask(c, r, "GET", "app.example.org", "/ws", "Connection: Upgrade", "Upgrade: websocket",
+				"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+				return fmt.Errorf("%v, %w", resp, err)
+			}
+			c.SetDeadline(time.Now().Add(time.Minute))
+			for i, one := range [][2]string{ // frames with a mask that is zero, and the answers: two echos and a close frame
+				{"\x81\x85\x00\x00\x00\x00hello", "\x81\x05hello"},
+				{"\x81\x85\x00\x00\x00\x00again", "\x81\x05again"},
+				{"\x88\x82\x00\x00\x00\x00\x03\xe8", "\x88\x02\x03\xe8"},
+			} {
+				if i == 1 {
+					l.pause(toPark)
+				}
+				got := make([]byte, len(one[1]))
+				if _, err := io.WriteString(c, one[0]); err != nil {
+					return fmt.Errorf("before %q: %w", one[0], err)
+				}
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != one[1] {
+					return fmt.Errorf("%q for %q, %w", got, one[0], err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 // connect calls f with a new connection to a listener.
 func (l *load) connect(listener string, f func(net.Conn) error) error {
 	c, err := net.DialTimeout("tcp", l.w.at(listener), patience)
@@ -412,6 +476,12 @@ func TestUpgrade(t *testing.T) {
 	defer l.end()
 	l.next(200)
 	for range 3 {
+		eventually(t, "weir has parked clients and tunnels", func() error {
+			if n := w.metric("weir_connections_parked"); n < 4 {
+				return fmt.Errorf("%v connections are parked", n)
+			}
+			return nil
+		})
 		idle := dial(t, w.at("web"))
 		r := bufio.NewReader(idle)
 		resp, body, err := ask(idle, r, "GET", "app.example.org", "/")

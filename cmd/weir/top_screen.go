@@ -206,6 +206,9 @@ func (s *topScreen) problems() []string {
 			continue
 		}
 		o := a.overview
+		for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
+			add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
+		}
 		for _, b := range shownOf(o.Backends) {
 			text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
 			if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {

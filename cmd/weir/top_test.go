@@ -60,6 +60,7 @@ func TestTopScreen(t *testing.T) {
 		}}}
 	}
 	b := of("edge2", 30)
+	b.Problems = []status.Problem{{Since: now.Add(-90 * time.Second), Text: "the configuration was not loaded"}}
 	b.Health = status.Health{Reasons: []string{"weir is draining"}}
 	b.Backends = status.List[status.Backend]{Bad: 7, All: 9, Rows: []status.Backend{{Name: "search", Count: 2, Working: 1, Endpoints: []status.Endpoint{{Address: "10.0.0.1:80", Error: "evil\r\n\x9b31m\u202egnp"}}}}}
 	b.Certificates = status.List[status.Certificate]{Bad: 5, All: 5, Rows: []status.Certificate{
@@ -77,6 +78,7 @@ func TestTopScreen(t *testing.T) {
 		"weir top: 1 of 4 healthy", "503: weir is draining", "http://x:xxxxx@c", "no answer", "waiting for the first answer",
 		"shop           42      0    -  30ms        20       0        0  shop?[2J",
 		"blog          2.0    4.2", "(no route)", "... and 297 more routes",
+		"PROBLEMS\nedge2: the configuration was not loaded (for 1m30s)\n",
 		"edge2: backend search: 1 of 2 endpoints work: 10.0.0.1:80: evil???31m?gnp", "edge2: 2 more backends",
 		"edge2: no certificate for a.test yet: no such host; next attempt in 1m30s",
 		"edge2: the certificate of d.test has expired, and cannot be renewed: refused; next attempt in 0s", "edge2: the certificate of e.test cannot be renewed: refused; next attempt in 1h0m0s",

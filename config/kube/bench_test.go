@@ -3,14 +3,17 @@ package kube
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // large returns a cluster of n Ingresses, each with a Service, a Secret and ten Pods.
@@ -122,5 +125,50 @@ func TestConversionGrows(t *testing.T) {
 		if few, many := bytes(500), bytes(2_000); many > 8*few {
 			t.Errorf("500 %s take %d bytes, and 2,000 of them %d", name, few, many)
 		}
+	}
+}
+
+// manyRoutes returns a cluster of n HTTPRoutes on n/100 Gateways, each route with a Service.
+func manyRoutes(tb testing.TB, n int) *Manifests {
+	m := &Manifests{}
+	m.Gateway = &gateway.Objects{Classes: []*gatewayv1.GatewayClass{{ObjectMeta: metav1.ObjectMeta{Name: "weir"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: "weirproxy.github.io/gateway"}}}}
+	exact, path, port := gatewayv1.PathMatchExact, "/", gatewayv1.PortNumber(80)
+	for i := range max(1, n/100) {
+		g := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i), Name: "edge"}}
+		g.Spec.GatewayClassName, g.Spec.Listeners = "weir", []gatewayv1.Listener{{Name: "web", Port: 80, Protocol: gatewayv1.HTTPProtocolType}}
+		m.Gateway.Gateways = append(m.Gateway.Gateways, g)
+	}
+	for i := range n {
+		meta := metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i%max(1, n/100)), Name: fmt.Sprint("app", i)}
+		r := &gatewayv1.HTTPRoute{ObjectMeta: meta}
+		r.Spec.ParentRefs = []gatewayv1.ParentReference{{Name: "edge"}}
+		r.Spec.Hostnames = []gatewayv1.Hostname{gatewayv1.Hostname(meta.Name + ".example")}
+		ref := gatewayv1.HTTPBackendRef{}
+		ref.Name, ref.Port = gatewayv1.ObjectName(meta.Name), &port
+		r.Spec.Rules = []gatewayv1.HTTPRouteRule{{Matches: []gatewayv1.HTTPRouteMatch{{Path: &gatewayv1.HTTPPathMatch{Type: &exact, Value: &path}}}, BackendRefs: []gatewayv1.HTTPBackendRef{ref}}}
+		m.Gateway.HTTP = append(m.Gateway.HTTP, r)
+		m.Services = append(m.Services, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
+	}
+	return m
+}
+
+// manyGatewaysConfig gives each Gateway an address.
+const manyGatewaysConfig = `
+listeners: {web: {address: "127.0.0.1:80", protocol: http}}
+kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/24]}}}
+`
+
+// BenchmarkConvertGateways changes one of 10,000 HTTPRoutes on 100 Gateways.
+func BenchmarkConvertGateways(b *testing.B) {
+	m := manyRoutes(b, 10_000)
+	c := Converter{File: mustParse(b, manyGatewaysConfig)}
+	c.Convert(&m.Objects)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		o := m.Gateway.HTTP[i%len(m.Gateway.HTTP)].DeepCopy()
+		*o.Spec.Rules[0].Matches[0].Path.Value = fmt.Sprint("/", i)
+		m.Gateway.HTTP = slices.Clone(m.Gateway.HTTP)
+		m.Gateway.HTTP[i%len(m.Gateway.HTTP)] = o
+		c.Convert(&m.Objects)
 	}
 }

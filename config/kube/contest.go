@@ -106,6 +106,9 @@ func (u *updating) contestHosts() {
 
 // findContests finds all contests.
 func (u *updating) findContests() contests {
+	if len(u.joints.hosts) == 0 { // no Ingress names a host
+		return contests{}
+	}
 	routes := map[string][]namer{}
 	wild := false
 	for _, p := range u.gateways.parts {

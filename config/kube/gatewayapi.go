@@ -49,9 +49,10 @@ type gatewayPart struct {
 
 // gatewayConverter remembers what the conversion of Gateways needs again.
 type gatewayConverter struct {
-	known  gateway.Known
+	known  *gateway.Known
 	parts  map[config.ObjectName]*part
 	status *gateway.Status // of classes
+	joined []*gatewayPart  // of the last Routing
 }
 
 // convertGateways converts the Gateways that are new or have other inputs, and returns their
@@ -65,8 +66,8 @@ func (u *updating) convertGateways() (converted int) {
 		u.dropAll(slices.Collect(maps.Values(before)))
 		return 0
 	}
-	if k.known == nil || len(k.known) > 2*countRoutes(u.o.Gateway)+1000 {
-		k.known = gateway.Known{}
+	if k.known == nil || k.known.Len() > 2*countRoutes(u.o.Gateway)+1000 {
+		k.known = gateway.NewKnown()
 	}
 	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
 	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
@@ -74,9 +75,9 @@ func (u *updating) convertGateways() (converted int) {
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
 		p := before[name]
-		if p == nil || u.dropped[p] || !p.gateway.isOf(x, g, assigned[name]) {
+		if p == nil || u.dropped[p] || !p.gateway.renew(x, g, assigned[name]) {
 			u.drop(p)
-			p = u.conversion.gateway(x, g, assigned[name])
+			p = u.conversion.gateway(x, g, assigned[name]).sharing(p)
 			u.added, u.renamed = append(u.added, p), true
 			converted++
 		}
@@ -87,7 +88,7 @@ func (u *updating) convertGateways() (converted int) {
 	u.redoGateway = func(name config.ObjectName, old *part) {
 		u.drop(old)
 		u.added = slices.DeleteFunc(u.added, func(p *part) bool { return p == old })
-		k.parts[name] = u.conversion.gateway(x, old.gateway.object, old.gateway.assigned)
+		k.parts[name] = u.conversion.gateway(x, old.gateway.object, old.gateway.assigned).sharing(old)
 		u.added = append(u.added, k.parts[name])
 	}
 	u.dropAll(slices.Collect(maps.Values(before)))
@@ -99,11 +100,32 @@ func (u *updating) convertGateways() (converted int) {
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
 
-// isOf reports whether the part has these inputs.
-func (p *gatewayPart) isOf(x *gateway.Index, g *gatewayv1.Gateway, a *gateway.Assigned) bool {
-	name := gateway.NameOf(g)
-	return p.object == g && p.class == x.ClassOf(g) && slices.Equal(p.sets, x.SetsOf(name)) && slices.Equal(p.attached, x.RoutesOf(name)) &&
-		p.assigned.Equal(a) && p.view.IsCurrent(x)
+// renew reports whether the part has these inputs, or inputs of which weir reads the same. If so, the part
+// refers to the new objects.
+func (p *gatewayPart) renew(x *gateway.Index, g *gatewayv1.Gateway, a *gateway.Assigned) bool {
+	name, class := gateway.NameOf(g), x.ClassOf(g)
+	if !gateway.Same(p.object, g) || !gateway.Same(p.class, class) || !gateway.SameSets(p.sets, x.SetsOf(name)) || !slices.Equal(p.attached, x.RoutesOf(name)) ||
+		!p.assigned.Equal(a) || !p.view.Renew(x) {
+		return false
+	}
+	p.object, p.class, p.sets = g, class, x.SetsOf(name)
+	return true
+}
+
+// sharing takes from an older part of the same Gateway, which may be nil, what is equal. Then others
+// need not compare it.
+func (p *part) sharing(old *part) *part {
+	if old == nil {
+		return p
+	}
+	now, before := p.gateway, old.gateway
+	keep(&now.listeners, before.listeners)
+	keep(&now.policies, before.policies)
+	keep(&now.certificates, before.certificates)
+	if reflect.DeepEqual(now.status, before.status) {
+		now.status = before.status
+	}
+	return p
 }
 
 // gatewayEnv is what package gateway needs to know of other objects.
@@ -348,31 +370,63 @@ func ruleName(r *gateway.Route, rule *gatewayv1.SectionName, index int) string {
 // joinGateways joins what the Gateways add to a configuration, unless it is what the last Routing
 // has. It is nil if weir serves none.
 func (u *updating) joinGateways(out *Routing) {
-	classes := u.gateways.status
-	if classes == nil {
+	k := &u.gateways
+	if k.status == nil {
 		return
 	}
-	before := u.results.routing
-	if before != nil && before.Gateways != nil && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
-		out.Gateways = before.Gateways
+	var last *GatewayRouting
+	if before := u.results.routing; before != nil {
+		last = before.Gateways
+	}
+	if last != nil && last.Status[0] == k.status && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+		out.Gateways = last
 		return
 	}
-	r := &GatewayRouting{Status: []*gateway.Status{classes}}
-	known := map[string]bool{}
-	for _, p := range gatewayParts(maps.Values(u.gateways.parts)) {
-		r.Listeners = append(r.Listeners, p.listeners...)
-		r.Certificates = append(r.Certificates, p.certificates...)
-		for _, policy := range p.policies {
-			if !known[policy.Name] {
-				known[policy.Name] = true
-				r.Policies = append(r.Policies, policy)
-			}
-		}
+	before, now := k.joined, gatewayParts(maps.Values(k.parts))
+	k.joined = now
+	if last == nil {
+		last, before = &GatewayRouting{}, nil
+	}
+	r := &GatewayRouting{Status: []*gateway.Status{k.status}}
+	r.Listeners = joinedAgain(before, now, last.Listeners, func(p *gatewayPart) []config.Listener { return p.listeners })
+	r.Certificates = joinedAgain(before, now, last.Certificates, func(p *gatewayPart) []config.Certificate { return p.certificates })
+	r.Policies = withoutCopies(joinedAgain(before, now, last.Policies, func(p *gatewayPart) []config.TLSPolicy { return p.policies }))
+	for _, p := range now {
 		r.Status = append(r.Status, p.status)
 	}
-	if out.Gateways = r; before != nil && reflect.DeepEqual(before.Gateways, r) {
-		out.Gateways = before.Gateways
+	if out.Gateways = r; sameList(r.Listeners, last.Listeners) && sameList(r.Certificates, last.Certificates) && sameList(r.Policies, last.Policies) && slices.Equal(r.Status, last.Status) {
+		out.Gateways = last
 	}
+}
+
+// joinedAgain joins a list of each part. It returns the last result if the same parts have the same lists.
+func joinedAgain[T any](before, now []*gatewayPart, last []T, of func(*gatewayPart) []T) (all []T) {
+	if slices.EqualFunc(before, now, func(a, b *gatewayPart) bool { return sameList(of(a), of(b)) }) {
+		return last
+	}
+	for _, p := range now {
+		all = append(all, of(p)...)
+	}
+	return all
+}
+
+// withoutCopies returns the first policy of each name, or all itself if no name occurs twice.
+func withoutCopies(all []config.TLSPolicy) []config.TLSPolicy {
+	known := make(map[string]bool, len(all))
+	for _, policy := range all {
+		known[policy.Name] = true
+	}
+	if len(known) == len(all) {
+		return all
+	}
+	kept := make([]config.TLSPolicy, 0, len(known))
+	for _, policy := range all {
+		if known[policy.Name] {
+			kept = append(kept, policy)
+			delete(known, policy.Name)
+		}
+	}
+	return kept
 }
 
 // gatewayParts returns the parts of Gateways, in a fixed order.
@@ -543,6 +597,14 @@ func (r *GatewayRouting) mergeInto(c *config.Config) {
 	c.Listeners = joined(c.Listeners, r.Listeners)
 	c.TLSPolicies = joined(c.TLSPolicies, r.Policies)
 	c.Certificates = joined(c.Certificates, r.Certificates)
+}
+
+// certificates are those of r, which may be nil.
+func (r *GatewayRouting) certificates() []config.Certificate {
+	if r == nil {
+		return nil
+	}
+	return r.Certificates
 }
 
 // AllListeners are the listeners of r that no file has.

@@ -1,12 +1,17 @@
 package kube
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
@@ -69,4 +74,44 @@ func merged(all map[string]*Manifests) *Objects {
 		}
 	}
 	return o
+}
+
+// A status that weir or another controller writes converts nothing, and a changed route only its Gateway.
+func TestStatusesConvertNothing(t *testing.T) {
+	m := manyRoutes(t, 300)
+	for i, r := range m.Gateway.HTTP {
+		r.UID, r.Generation = types.UID(fmt.Sprint("r", i)), 1
+	}
+	for i, g := range m.Gateway.Gateways {
+		g.UID, g.Generation = types.UID(fmt.Sprint("g", i)), 1
+	}
+	c := Converter{File: mustParse(t, manyGatewaysConfig)}
+	first := c.Convert(&m.Objects)
+	for i, r := range m.Gateway.HTTP {
+		r = r.DeepCopy()
+		r.Status.Parents = []gatewayv1.RouteParentStatus{{ControllerName: "c"}}
+		m.Gateway.HTTP[i] = r
+	}
+	for i, g := range m.Gateway.Gateways {
+		g = g.DeepCopy()
+		g.Status.Conditions = []metav1.Condition{{Type: "Programmed"}}
+		m.Gateway.Gateways[i] = g
+	}
+	c.convertedGateways = 0
+	if now := c.Convert(&m.Objects); now != first || c.convertedGateways != 0 {
+		t.Errorf("statuses changed, and %d Gateways were converted", c.convertedGateways)
+	}
+	r := m.Gateway.HTTP[7].DeepCopy()
+	r.Generation, r.Spec.Hostnames[0] = 2, "new.example"
+	m.Gateway.HTTP[7] = r
+	now := c.Convert(&m.Objects)
+	if now == first || c.convertedGateways != 1 {
+		t.Errorf("one route changed, and %d Gateways were converted", c.convertedGateways)
+	}
+	if !now.SameCertificates(first) || !sameList(now.Gateways.Listeners, first.Gateways.Listeners) {
+		t.Error("certificates or listeners were joined again")
+	}
+	if again := (&Converter{File: c.File}).Convert(&m.Objects); !reflect.DeepEqual(again, now) {
+		t.Errorf("got\n%s\nwant\n%s", showGateways(now), showGateways(again))
+	}
 }

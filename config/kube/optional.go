@@ -291,26 +291,11 @@ func allOptional[T any](s *Source, kind Kind) (found []T) {
 	return found
 }
 
-// sameGatewayObject reports whether two states of an object of the Gateway API are equal for weir. The
-// generation changes with the spec. weir compares no status, except the addresses of a Gateway, which
-// weir keeps in its status.
+// sameGatewayObject reports whether weir reads the same of two states of an object of the Gateway API.
 func sameGatewayObject(old, now any) bool {
-	if a, ok := old.(*gatewayv1.Gateway); ok {
-		b, ok := now.(*gatewayv1.Gateway)
-		if !ok || !slices.EqualFunc(a.Status.Addresses, b.Status.Addresses, func(a, b gatewayv1.GatewayStatusAddress) bool { return a.Value == b.Value }) {
-			return false
-		}
-	}
-	a, okA := old.(generated)
-	b, okB := now.(generated)
-	return okA && okB && isGatewayObject(old) && a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
-		maps.Equal(a.GetAnnotations(), b.GetAnnotations()) && a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp())
-}
-
-// generated is an object whose spec has a generation.
-type generated interface {
-	runtime.Object
-	metav1.Object
+	a, okA := old.(metav1.Object)
+	b, okB := now.(metav1.Object)
+	return okA && okB && isGatewayObject(old) && gateway.Same(a, b)
 }
 
 // isGatewayObject reports whether an object is of the Gateway API.

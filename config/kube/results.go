@@ -477,7 +477,7 @@ func (r *Routing) isSame(o *Routing) bool {
 // SameCertificates reports whether a Routing shares its certificates with r, because no conversion
 // has changed them.
 func (r *Routing) SameCertificates(o *Routing) bool {
-	return sameList(r.Certificates, o.Certificates) && r.Default == o.Default && r.Gateways == o.Gateways
+	return sameList(r.Certificates, o.Certificates) && r.Default == o.Default && sameList(r.Gateways.certificates(), o.Gateways.certificates())
 }
 
 // sameList reports whether two lists are the same piece of memory.

@@ -34,6 +34,9 @@ func slim(o any) (any, error) {
 	m.SetOwnerReferences(nil)
 	m.SetFinalizers(nil)
 	m.SetNamespace(shared(m.GetNamespace()))
+	if isGatewayObject(o) {
+		slimMeta(m)
+	}
 	switch o := o.(type) {
 	case *networkingv1.Ingress:
 		slimMeta(&o.ObjectMeta)
@@ -96,10 +99,10 @@ func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.Manag
 var readPrefixes = []string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}
 
 // slimMeta removes the labels, and the annotations that weir does not read.
-func slimMeta(m *metav1.ObjectMeta) {
-	m.Labels = nil
+func slimMeta(m metav1.Object) {
+	m.SetLabels(nil)
 	var kept map[string]string
-	for name, value := range m.Annotations {
+	for name, value := range m.GetAnnotations() {
 		for _, prefix := range readPrefixes {
 			if strings.HasPrefix(name, prefix) {
 				if kept == nil {
@@ -109,7 +112,7 @@ func slimMeta(m *metav1.ObjectMeta) {
 			}
 		}
 	}
-	m.Annotations = kept
+	m.SetAnnotations(kept)
 }
 
 // slimService returns the part of a Service that weir reads.

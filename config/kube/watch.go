@@ -24,11 +24,11 @@ const (
 	// them: the objects of one application arrive together.
 	debounce = 50 * time.Millisecond
 	// maxDebounce limits that time while objects change all the time.
-	maxDebounce = 500 * time.Millisecond
+	maxDebounce = 150 * time.Millisecond
 	// The same for endpoints and the node, which are cheap to convert and urgent:
 	// requests still go to Pods that are gone.
 	quickDebounce    = 10 * time.Millisecond
-	maxQuickDebounce = 50 * time.Millisecond
+	maxQuickDebounce = 25 * time.Millisecond
 	// share is how many times as long as they take conversions count. So they use at most a
 	// fifth of a core in the long run.
 	share = 5

@@ -207,13 +207,13 @@ func TestChangesAreToldTogether(t *testing.T) {
 			}
 		})
 	}
-	f(func(i int) string { return slice("a-1", "a", fmt.Sprintf("10.0.%d.1", i%250)) }, 4*time.Millisecond, 20, 45,
+	f(func(i int) string { return slice("a-1", "a", fmt.Sprintf("10.0.%d.1", i%250)) }, 4*time.Millisecond, 60, 90,
 		func(c Change) bool {
 			return c.Routing == nil && reflect.DeepEqual(addressesOf(c.Endpoints["default/a:80"]), []string{"10.0.249.1:8080"})
 		})
 	f(func(i int) string {
 		return strings.ReplaceAll(ingressAndService, "a.example", fmt.Sprintf("a%d.example", i))
-	}, 10*time.Millisecond, 3, 6,
+	}, 10*time.Millisecond, 10, 16,
 		func(c Change) bool { return c.Routing != nil && c.Routing.Routes[0].Hosts[0] == "a199.example" })
 }
 

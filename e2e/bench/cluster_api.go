@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ import (
 // protobuf as from a real one. It refuses everything else.
 type clusterAPI struct {
 	kinds map[string]*kindAPI // by the path of the resource
+	pages map[string]any      // other answers, by path
 	codec runtime.SerializerInfo
 
 	mu      sync.Mutex
@@ -39,6 +41,7 @@ type clusterAPI struct {
 // kindAPI are the objects of a kind.
 type kindAPI struct {
 	kind    metav1.TypeMeta
+	custom  bool                  // of a CustomResourceDefinition, which API servers send as JSON
 	list    func() runtime.Object // an empty list
 	objects map[types.NamespacedName]runtime.Object
 	watches []chan frame
@@ -108,6 +111,9 @@ func (a *clusterAPI) put(path string, o runtime.Object) {
 func (a *clusterAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k := a.kinds[r.URL.Path]
 	switch q := r.URL.Query(); {
+	case a.pages[r.URL.Path] != nil:
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		json.NewEncoder(w).Encode(a.pages[r.URL.Path])
 	case k == nil || r.Method != http.MethodGet:
 		refuseAPI(w)
 	case q.Get("watch") == "true" || q.Get("watch") == "1":
@@ -140,16 +146,33 @@ func (a *clusterAPI) listAll(w http.ResponseWriter, k *kindAPI) {
 	kind := k.kind.GroupVersionKind()
 	kind.Kind += "List"
 	all.GetObjectKind().SetGroupVersionKind(kind)
-	var text bytes.Buffer
+	var text []byte
 	if err == nil {
-		err = a.codec.Serializer.Encode(all, &text)
+		text, err = a.encode(k, all)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-	w.Write(text.Bytes())
+	w.Header().Set("Content-Type", k.contentType())
+	w.Write(text)
+}
+
+func (k *kindAPI) contentType() string {
+	if k.custom {
+		return runtime.ContentTypeJSON
+	}
+	return runtime.ContentTypeProtobuf
+}
+
+// encode returns an object as the API server sends it.
+func (a *clusterAPI) encode(k *kindAPI, o runtime.Object) ([]byte, error) {
+	if k.custom {
+		return json.Marshal(o)
+	}
+	var text bytes.Buffer
+	err := a.codec.Serializer.Encode(o, &text)
+	return text.Bytes(), err
 }
 
 // watch sends the changes from now on. all means that it begins with all objects, as the API server does
@@ -169,16 +192,19 @@ func (a *clusterAPI) watch(w http.ResponseWriter, r *http.Request, k *kindAPI, a
 		defer a.mu.Unlock()
 		k.watches = slices.DeleteFunc(k.watches, func(c chan frame) bool { return c == changes })
 	}()
-	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	w.Header().Set("Content-Type", k.contentType()+";stream=watch")
 	w.WriteHeader(http.StatusOK)
-	out := a.codec.StreamSerializer.Framer.NewFrameWriter(w)
+	out := io.Writer(w)
+	if !k.custom {
+		out = a.codec.StreamSerializer.Framer.NewFrameWriter(w)
+	}
 	if all {
 		for _, o := range before {
-			if a.send(out, frame{watch.Added, o}) != nil {
+			if a.send(out, k, frame{watch.Added, o}) != nil {
 				return
 			}
 		}
-		if a.send(out, frame{watch.Bookmark, bookmark(k, version)}) != nil {
+		if a.send(out, k, frame{watch.Bookmark, bookmark(k, version)}) != nil {
 			return
 		}
 	}
@@ -188,7 +214,7 @@ func (a *clusterAPI) watch(w http.ResponseWriter, r *http.Request, k *kindAPI, a
 		case <-r.Context().Done():
 			return
 		case c := <-changes:
-			if a.send(out, c) != nil {
+			if a.send(out, k, c) != nil {
 				return
 			}
 		}
@@ -197,21 +223,11 @@ func (a *clusterAPI) watch(w http.ResponseWriter, r *http.Request, k *kindAPI, a
 
 // bookmark ends the objects with which a watch begins.
 func bookmark(k *kindAPI, version string) runtime.Object {
-	list := k.list()
-	items, _ := meta.GetItemsPtr(list)
-	var o runtime.Object
-	switch items.(type) {
-	case *[]networkingv1.IngressClass:
-		o = &networkingv1.IngressClass{}
-	case *[]networkingv1.Ingress:
-		o = &networkingv1.Ingress{}
-	case *[]corev1.Service:
-		o = &corev1.Service{}
-	case *[]corev1.Secret:
-		o = &corev1.Secret{}
-	default:
-		o = &discoveryv1.EndpointSlice{}
+	items, err := meta.GetItemsPtr(k.list())
+	if err != nil {
+		panic(err) // a mistake in the bench
 	}
+	o := reflect.New(reflect.TypeOf(items).Elem().Elem()).Interface().(runtime.Object)
 	m, _ := meta.Accessor(o)
 	m.SetResourceVersion(version)
 	m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -219,12 +235,16 @@ func bookmark(k *kindAPI, version string) runtime.Object {
 	return o
 }
 
-func (a *clusterAPI) send(w io.Writer, f frame) error {
-	var text bytes.Buffer
-	if err := a.codec.Serializer.Encode(f.object, &text); err != nil {
+func (a *clusterAPI) send(w io.Writer, k *kindAPI, f frame) error {
+	text, err := a.encode(k, f.object)
+	if err != nil {
 		return err
 	}
-	return a.codec.StreamSerializer.Serializer.Encode(&metav1.WatchEvent{Type: string(f.what), Object: runtime.RawExtension{Raw: text.Bytes()}}, w)
+	event := &metav1.WatchEvent{Type: string(f.what), Object: runtime.RawExtension{Raw: text}}
+	if k.custom {
+		return json.NewEncoder(w).Encode(event)
+	}
+	return a.codec.StreamSerializer.Serializer.Encode(event, w)
 }
 
 // newUID returns a UID in the form of the API server's.

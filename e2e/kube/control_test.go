@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -13,7 +14,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -338,4 +342,120 @@ func TestRightsAreMissing(t *testing.T) {
 func pebbleTemplate() *x509.Certificate {
 	return &x509.Certificate{Subject: pkix.Name{CommonName: "pebble"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+}
+
+// pid returns the process that pid_file names.
+func (w *weir) pid() (pid int) {
+	w.Helper()
+	eventually(w, "there is a pid_file", func() error {
+		text, err := os.ReadFile(filepath.Join(w.dir, "weir.pid"))
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err
+	})
+	return pid
+}
+
+// TestUpgradeHandsLeaseOver: an upgrade moves the Lease to the new process at once, even while the old process
+// still has requests. Exactly one process writes, no address leaves a status, and no request fails.
+func TestUpgradeHandsLeaseOver(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "missing", ""))
+	w := s.newWeir("node-a", publishing("{addresses: [192.0.2.7]}")+"pid_file: '@dir/weir.pid'\n").launch().ready()
+	t.Cleanup(func() { syscall.Kill(w.pid(), syscall.SIGKILL) })
+	s.wantAddresses("web", "192.0.2.7")
+	s.wantEvent("Ingress", "bad", "BackendNotFound")
+	w.wantMetric(1, "weir_kubernetes_leader")
+	w.wantApp("http://web.example/", "a")
+	l := w.underLightLoad("http://web.example/")
+	l.more(20)
+
+	// The holders of the Lease, as the API server tells them. Between two of them it is free.
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	var holders []string
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			var lease struct {
+				Spec struct{ HolderIdentity string }
+			}
+			if s.request("GET", "/apis/coordination.k8s.io/v1/namespaces/weir/leases/"+s.name, "", &lease) == nil {
+				if now := lease.Spec.HolderIdentity; len(holders) == 0 || holders[len(holders)-1] != now {
+					holders = append(holders, now)
+				}
+			}
+			for _, o := range s.objects("apis/networking.k8s.io/v1/ingresses") {
+				if o.Metadata.Name == "web" && len(o.Status.LoadBalancer.Ingress) != 1 {
+					t.Errorf("the status of web has the addresses %v", o.Status.LoadBalancer.Ingress)
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	long := make(chan error, 1) // a request that the old process has to answer
+	go func() {
+		c := client(w.address, false)
+		c.Timeout = time.Minute
+		a, err := ask(c, "http://web.example/?delay=10s")
+		if err == nil && a.Status != 200 {
+			err = errors.New(a.String())
+		}
+		long <- err
+	}()
+	old := w.pid()
+	eventually(t, "the long request runs", func() error {
+		if w.metric("weir_backend_requests_in_flight") < 1 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	syscall.Kill(old, syscall.SIGUSR2)
+	eventually(t, "a new process takes over", func() error {
+		if w.pid() == old {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	w.wantMetric(1, "weir_upgrades_total", "result", "success") // of the new process
+	w.wantMetric(1, "weir_kubernetes_leader")
+	select {
+	case err := <-long:
+		t.Logf("the old process had ended its requests before the Lease had moved: %v", err)
+		long <- err
+	default: // the Lease has moved while the old process has a request
+	}
+	s.apply(ingress("more", "more.example", "/", "a", ""))
+	s.wantAddresses("more", "192.0.2.7")
+	w.wantMetric(1, "weir_kubernetes_status_writes_total", "result", "success") // the new process wrote only what was missing
+	if err := <-long; err != nil {
+		t.Errorf("a request of the old process: %v", err)
+	}
+	eventually(t, "the old process ends", func() error {
+		if !strings.Contains(w.said(1<<20), "upgrade: the old process has ended") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	l.more(20)
+	l.stop()
+	cancel()
+	watching.Wait()
+	if holders = slices.DeleteFunc(holders, func(h string) bool { return h == "" }); len(holders) != 2 {
+		t.Errorf("the Lease was held by %q, one after another", holders)
+	}
+	seen := 0
+	for _, e := range s.objects("events") {
+		if e.InvolvedObject.Name == "bad" {
+			seen++
+		}
+	}
+	if seen != 1 {
+		t.Errorf("there are %d events about one thing", seen)
+	}
+	if n := w.metric("weir_kubernetes_lease_failures_total"); n != 0 {
+		t.Errorf("the Lease could not be had %v times", n)
+	}
 }

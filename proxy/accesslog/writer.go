@@ -55,6 +55,7 @@ type Writer struct {
 	torn   *target
 
 	losing atomic.Bool
+	began  atomic.Int64 // when the loss began, in Unix nanoseconds
 	lost   atomic.Int64 // lines since the loss began
 	last   atomic.Int64 // when a line was lost last, in Unix nanoseconds
 }
@@ -204,7 +205,11 @@ func (w *Writer) lose(n int, err error, reason prometheus.Counter) {
 	reason.Add(float64(n))
 	w.lost.Add(int64(n))
 	w.last.Store(time.Now().UnixNano())
-	if !w.losing.Load() && w.losing.CompareAndSwap(false, true) {
+	if w.losing.Load() {
+		return
+	}
+	w.began.Store(time.Now().UnixNano()) // before losing, for Losing
+	if w.losing.CompareAndSwap(false, true) {
 		go w.options.Lost(err)
 	}
 }
@@ -342,6 +347,15 @@ func (w *Writer) writeTo(to *target, b []byte) {
 	}
 	w.options.Written.Add(float64(whole))
 	w.lose(lines-whole, err, w.options.Failed)
+}
+
+// Losing returns how many lines were dropped since lines began to be lost, and when that was. 0:
+// lines are written, as far as the Writer knows.
+func (w *Writer) Losing() (lines int64, since time.Time) {
+	if !w.losing.Load() {
+		return 0, time.Time{}
+	}
+	return w.lost.Load(), time.Unix(0, w.began.Load())
 }
 
 // regain ends a loss.

@@ -205,6 +205,9 @@ func TestSlowDestination(t *testing.T) {
 			w.Put(all, numbered(-1))
 		}
 		synctest.Wait()
+		if n, since := w.Losing(); n != 101 || !since.Equal(time.Now().Add(-time.Microsecond)) {
+			t.Errorf("%d lines are said to be lost since %v", n, since)
+		}
 		if len(e.lost) != 1 || !errors.Is(e.lost[0], errSlow) {
 			t.Errorf("the losses are %v", e.lost)
 		}
@@ -224,6 +227,9 @@ func TestSlowDestination(t *testing.T) {
 		w.Put(all, numbered(n))
 		time.Sleep(time.Second)
 		synctest.Wait()
+		if n, _ := w.Losing(); n != 0 {
+			t.Errorf("%d lines are said to be lost", n)
+		}
 		if len(e.regained) != 1 || e.regained[0] != 101 {
 			t.Errorf("the ends of losses are %v", e.regained)
 		}

@@ -25,6 +25,7 @@ type observed struct {
 	refused status.Refusals
 	events  status.Events
 	issuing issuing
+	lasting lasting
 	overview
 }
 

@@ -52,14 +52,19 @@ func (s *server) limitMemory() {
 	s.memory.SetLimit(limit)
 }
 
+// accountProblem is the key of the problem of a full memory account.
+const accountProblem = "memory account"
+
 // memoryEvent logs the beginning and the end of a shortage in the memory account.
 func (s *server) memoryEvent(e memory.Event) {
 	fields := []zap.Field{zap.Int64("used", e.Used), zap.Int64("limit", e.Limit)}
 	if e.Begins {
+		s.lasting.begins(accountProblem, "the memory account is full: weir refuses requests, and closes connections that hold most")
 		s.log.Warn("the memory account is full: weir refuses requests of connections that hold more than their share, and closes the connections that hold most; raise the container's memory limit or GOMEMLIMIT, or set limits.memory",
 			append(fields, zap.Stringer("largest_network", e.Network), zap.Int64("largest_network_bytes", e.Holds))...)
 		return
 	}
+	s.lasting.ends(accountProblem)
 	s.log.Info("the memory account has room again", append(fields, zap.Duration("lasted", e.Lasted),
 		zap.Int64("refused", e.Refused), zap.Int64("ended", e.Ended))...)
 }
@@ -130,10 +135,13 @@ func (s *server) resourceEvent(e pressure.Event) {
 	if e.Begins && e.Step == pressure.Share {
 		fields = append(fields, zap.Stringer("largest_network", e.Largest))
 	}
+	what := [2]any{e.Resource, e.Step}
 	if e.Begins {
+		s.lasting.begins(what, lines[0])
 		s.log.Warn(lines[0], append(fields, zap.Int("connections", s.tracker.Open()))...)
 		return
 	}
+	s.lasting.ends(what)
 	fields = append(fields, zap.Duration("lasted", e.Lasted))
 	switch e.Step {
 	case pressure.Share:

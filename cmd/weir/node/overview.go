@@ -71,6 +71,7 @@ func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 		s.addEndpoints(&o.Backends.Rows[i])
 	}
 	o.Refusals, o.Events = s.refused.List(), s.events.List()
+	o.Problems = s.problemsShown()
 	o.Objects = s.objectsShown(status.QueryOf(v, "faults"))
 	o.Refresh = refreshAfter(o.Routes.All + o.Backends.All).Seconds()
 	w.Header().Set("Cache-Control", "no-store")

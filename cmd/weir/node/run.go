@@ -214,16 +214,19 @@ func (s *server) reload(because string) error {
 	}
 	s.metrics.reloaded(err)
 	if err != nil {
+		s.lasting.begins(loadingProblem, reloadProblem(err))
 		for _, p := range problems(err) {
 			s.log.Error("the configuration was not loaded; the previous one stays in effect", zap.String("because", because), zap.String("error", p.Error()))
 		}
 		return err
 	}
 	if n := s.fileInEffect().KeptFiles(); n > 0 {
+		s.lasting.begins(loadingProblem, fmt.Sprintf("%d files of the configuration cannot be used, so their previous content stays in use; warnings in the log name them", n))
 		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
 			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.configInEffect().Hash))
 		return nil
 	}
+	s.lasting.ends(loadingProblem)
 	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.configInEffect().Hash))
 	return nil
 }

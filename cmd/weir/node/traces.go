@@ -60,7 +60,10 @@ func (s *server) endTracing(t *tracing) {
 	if t == nil {
 		return
 	}
-	s.closingLines.Go(t.close)
+	s.closingLines.Go(func() {
+		t.close()
+		s.lasting.ends(t)
+	})
 }
 
 // close sends the rest of the spans, within two seconds.
@@ -81,10 +84,14 @@ func (s *server) startTracing(c config.Traces, node string) *tracing {
 			return sendHTTP(ctx, t.client, to, c.OTLP.Headers, body)
 		},
 		Failed: func(err error) {
+			s.lasting.begins(t, "spans cannot be sent to the receiver of traces (traces.otlp): "+cut(err.Error()))
 			s.log.Warn("spans cannot be sent to the receiver of traces (traces.otlp)", zap.String("url", c.OTLP.URL), zap.Error(err))
 		},
-		Recovered: func() { s.log.Info("the receiver of traces takes spans again", zap.String("url", c.OTLP.URL)) },
-		Exported:  s.metrics.spans.WithLabelValues("exported"), Refused: s.metrics.spans.WithLabelValues("refused"),
+		Recovered: func() {
+			s.lasting.ends(t)
+			s.log.Info("the receiver of traces takes spans again", zap.String("url", c.OTLP.URL))
+		},
+		Exported: s.metrics.spans.WithLabelValues("exported"), Refused: s.metrics.spans.WithLabelValues("refused"),
 		Unavailable: s.metrics.spans.WithLabelValues("unavailable"),
 	})
 	return t

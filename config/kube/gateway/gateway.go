@@ -63,7 +63,7 @@ func NameOf(o metav1.Object) config.ObjectName {
 
 // older orders objects by age, and equally old ones by namespace/name.
 func older(a, b metav1.Object) int {
-	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), strings.Compare(NameOf(a).String(), NameOf(b).String()))
+	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), compareTexts(NameOf(a), NameOf(b)))
 }
 
 // value returns what p points to, or otherwise.
@@ -93,7 +93,7 @@ func (r *Route) String() string { return r.Kind + " " + r.Name.String() }
 
 // compareRoutes orders routes by age.
 func compareRoutes(a, b *Route) int {
-	return cmp.Or(a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp.Time), strings.Compare(a.Name.String(), b.Name.String()), strings.Compare(a.Kind, b.Kind))
+	return cmp.Or(a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp.Time), compareTexts(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
 }
 
 // routeOf returns the Route of an object of any kind of routes.
@@ -125,12 +125,9 @@ type Index struct {
 	bundles    map[config.ObjectName]*corev1.ConfigMap
 }
 
-// Known are the Routes of objects, so that the same object always has the same Route.
-type Known map[any]*Route
-
 // NewIndex makes the Index of objects. serves reports whether weir serves a namespace. known is
 // filled.
-func NewIndex(o *Objects, controller string, namespaces []*corev1.Namespace, serves func(string) bool, known Known) *Index {
+func NewIndex(o *Objects, controller string, namespaces []*corev1.Namespace, serves func(string) bool, known *Known) *Index {
 	x := &Index{controller: controller, serves: serves, classes: map[string]*gatewayv1.GatewayClass{}, namespaces: map[string]*corev1.Namespace{},
 		sets: map[config.ObjectName][]*gatewayv1.ListenerSet{}, routes: map[config.ObjectName][]*Route{}, grants: map[string][]*gatewayv1.ReferenceGrant{},
 		policies: map[config.ObjectName][]*gatewayv1.BackendTLSPolicy{}, bundles: map[config.ObjectName]*corev1.ConfigMap{}}
@@ -209,13 +206,9 @@ func parentOf(r *Route, p *gatewayv1.ParentReference) (kind string, name config.
 }
 
 // addRoutes indexes routes by their Gateways. sets are the Gateways of ListenerSets.
-func addRoutes[T any](x *Index, all []T, known Known, sets map[config.ObjectName]config.ObjectName) {
+func addRoutes[T metav1.Object](x *Index, all []T, known *Known, sets map[config.ObjectName]config.ObjectName) {
 	for _, o := range all {
-		r := known[o]
-		if r == nil {
-			r = routeOf(o)
-			known[o] = r
-		}
+		r := known.of(o)
 		if !x.serves(r.Name.Namespace) {
 			continue
 		}
@@ -266,8 +259,9 @@ func NewView(x *Index, env Env) *View {
 		bundlesSeen: map[config.ObjectName]*corev1.ConfigMap{}, policiesSeen: map[config.ObjectName][]*gatewayv1.BackendTLSPolicy{}}
 }
 
-// IsCurrent reports whether another Index has the same objects under the names that were looked up.
-func (v *View) IsCurrent(x *Index) bool {
+// Renew reports whether another Index has the same objects under the names that were looked up. If so, v
+// refers to the objects of that Index.
+func (v *View) Renew(x *Index) bool {
 	for name, n := range v.namespacesSeen {
 		if x.namespaces[name] != n {
 			return false
@@ -284,9 +278,10 @@ func (v *View) IsCurrent(x *Index) bool {
 		}
 	}
 	for name, p := range v.policiesSeen {
-		if !slices.Equal(x.policies[name], p) {
+		if !sameObjects(p, x.policies[name]) {
 			return false
 		}
+		v.policiesSeen[name] = x.policies[name]
 	}
 	return true
 }

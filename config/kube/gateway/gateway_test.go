@@ -141,14 +141,14 @@ func TestViewNoticesChanges(t *testing.T) {
 	grant := &gatewayv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "g"}, Spec: gatewayv1.ReferenceGrantSpec{
 		From: []gatewayv1.ReferenceGrantFrom{{Group: Group, Kind: KindHTTPRoute, Namespace: "a"}}, To: []gatewayv1.ReferenceGrantTo{{Kind: "Service"}}}}
 	index := func(grants ...*gatewayv1.ReferenceGrant) *Index {
-		return NewIndex(&Objects{Grants: grants}, "c", nil, func(string) bool { return true }, Known{})
+		return NewIndex(&Objects{Grants: grants}, "c", nil, func(string) bool { return true }, NewKnown())
 	}
 	v := NewView(index(), nil)
 	to := config.ObjectName{Namespace: "b", Name: "s"}
 	if v.permits(KindHTTPRoute, "a", "Service", to) {
 		t.Error("a reference without a grant is permitted")
 	}
-	if !v.IsCurrent(index()) || v.IsCurrent(index(grant)) {
+	if !v.Renew(index()) || v.Renew(index(grant)) {
 		t.Error("the view does not notice a new grant")
 	}
 	v = NewView(index(grant), nil)
@@ -156,7 +156,7 @@ func TestViewNoticesChanges(t *testing.T) {
 		v.permits(KindHTTPRoute, "a", "Secret", to) {
 		t.Error("the grant permits something else")
 	}
-	if !v.IsCurrent(index(grant)) || v.IsCurrent(index()) {
+	if !v.Renew(index(grant)) || v.Renew(index()) {
 		t.Error("the view does not notice that the grant is gone")
 	}
 }

@@ -16,6 +16,7 @@ type Overview struct {
 	// Refresh is how long a program should wait before it asks again, in seconds.
 	Refresh      float64           `json:"refresh"`
 	Health       Health            `json:"health"`
+	Problems     []Problem         `json:"problems"` // of the whole weir, the oldest first
 	Traffic      Traffic           `json:"traffic"`
 	Connections  Connections       `json:"connections"`
 	Listeners    []Listener        `json:"listeners"`
@@ -36,6 +37,13 @@ type Health struct {
 	Draining bool     `json:"draining"`
 	Reasons  []string `json:"reasons"` // sentences; empty if Healthy
 	Drain    *Drain   `json:"drain,omitempty"`
+}
+
+// Problem is a problem of the whole weir that lasts, such as a configuration that could not be
+// loaded. Backends, certificates and objects have their problems in their own lists.
+type Problem struct {
+	Since time.Time `json:"since"`
+	Text  string    `json:"text"`
 }
 
 // Drain says whether load balancers have noticed a drain. Times are in seconds.

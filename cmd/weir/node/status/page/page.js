@@ -213,7 +213,7 @@ function draw(o) {
 
 // problems lists the problems, with links to the sections.
 function problems(o) {
-  const all = [];
+  const all = (o.problems || []).map(p => ['#events', p.text + ', for ' + span((new Date(o.at) - new Date(p.since)) / 1000)]);
   if (o.traffic.now.errors > 0) all.push(['#routes', rate(o.traffic.now.errors) + ' errors 5xx per second']);
   if (o.backends.bad) all.push(['#backends', count(o.backends.bad) + ' of ' + count(o.backends.all) + ' backends have a problem']);
   if (o.certificates.bad) all.push(['#certificates', count(o.certificates.bad) + ' of ' + count(o.certificates.all) + ' certificates have a problem']);
@@ -241,17 +241,24 @@ function pairs(dl, all) {
 }
 
 function events(all) {
-  const text = JSON.stringify(all), ol = $('events').querySelector('ol');
-  if (ol.shown === text) return;
-  ol.shown = text;
-  ol.replaceChildren(...all.map(e => {
+  const text = JSON.stringify(all), box = $('events'), [latest, older] = box.querySelectorAll('ol');
+  if (box.shown === text) return;
+  box.shown = text;
+  const item = e => {
     const li = make('li');
     const at = li.appendChild(make('time', new Date(e.at).toLocaleString(), 'soft'));
     at.dateTime = e.at;
     li.append(' ', make('span', (e.bad ? 'warning: ' : '') + e.text + (e.times > 1 ? ' (' + e.times + ' times)' : ''), e.bad ? 'warn' : ''));
     return li;
-  }));
+  };
+  latest.replaceChildren(...all.slice(0, mostEvents).map(item));
+  older.replaceChildren(...all.slice(mostEvents).map(item));
+  older.parentElement.hidden = all.length <= mostEvents;
+  put(box.querySelector('summary'), count(all.length - mostEvents) + ' earlier events');
 }
+
+// mostEvents is how many events the page shows without being asked, so that what follows stays in reach.
+const mostEvents = 20;
 
 // Updates.
 
