@@ -15,7 +15,7 @@ type ACME struct {
 	// Hosts are the names for which weir gets a certificate at once; wildcards only with
 	// DNS-01. An entry of the file that lists no hosts has the hosts of all routes for
 	// which weir opens TLS, except hosts that another entry lists. Empty only with
-	// OnDemand.
+	// OnDemand or Issuer.
 	Hosts []string
 	Email string
 	// Directory is the URL of the authority's directory, never empty.
@@ -32,6 +32,11 @@ type ACME struct {
 	Challenges []Challenge
 	DNS        *DNSChallenge
 	OnDemand   *OnDemand // nil: only Hosts
+	// Issuer lets Gateways request certificates from this entry; nil: they cannot.
+	Issuer *ACMEIssuer
+	// Owner is the name of the TLS policy whose clients get the certificates, as in Pair. Only entries
+	// of Gateways have one; it is empty in a file.
+	Owner string
 	// Storage is where weir keeps keys, certificates and accounts, and where replicas
 	// share them: an absolute directory, or a redis:// or rediss:// URL. Never empty.
 	Storage Secret
@@ -88,6 +93,49 @@ type OnDemand struct {
 	Concurrent int
 }
 
+// ACMEIssuer is the name by which Gateways request certificates, and who may request which.
+type ACMEIssuer struct {
+	Name string
+	// Allow has at least one rule. A name is allowed if one of the rules allows it.
+	Allow []IssuerAllow
+}
+
+// IssuerAllow allows the Gateways and ListenerSets of namespaces to request certificates for hosts.
+type IssuerAllow struct {
+	// Namespaces has AllNamespaces for every namespace. Never empty.
+	Namespaces []string
+	// Hosts are patterns; empty: every host. **. stands for one label or more, and covers wildcards too.
+	Hosts []string
+}
+
+// Refuses returns why a Gateway of the namespace may not request a certificate for the host from the entry,
+// or nil. The text follows the host.
+func (a *ACME) Refuses(namespace, host string) error {
+	named := false
+	for _, r := range a.Issuer.Allow {
+		if !slices.Contains(r.Namespaces, namespace) && !slices.Contains(r.Namespaces, AllNamespaces) {
+			continue
+		}
+		named = true
+		if len(r.Hosts) == 0 || slices.ContainsFunc(r.Hosts, func(pattern string) bool { return covers(pattern, host) }) {
+			return a.refuses(host)
+		}
+	}
+	if named {
+		return errors.New("is not among the hosts that the issuer allows for the namespace (certificates[].acme.issuer.allow)")
+	}
+	return errors.New("is in a namespace that the issuer does not allow (certificates[].acme.issuer.allow)")
+}
+
+// covers reports whether a pattern of a rule covers a host, which may be a wildcard.
+func covers(pattern, host string) bool {
+	if parent, deep := strings.CutPrefix(pattern, "**."); deep {
+		return strings.HasSuffix(host, "."+parent)
+	}
+	_, above, _ := strings.Cut(host, ".")
+	return pattern == host || !strings.HasPrefix(host, "*") && pattern == "*."+above
+}
+
 // checkHosts reports names for which two entries make or get certificates. Two ACME
 // entries may have the same name if they get keys of different kinds. Any name may also
 // be in certificate files.
@@ -130,10 +178,12 @@ func (a *ACME) KeyKind() string {
 	return "ecdsa"
 }
 
-// checkACME reports hosts that the entry's authority never certifies, and a second entry
-// without hosts: only one entry may take its hosts from the routes.
+// checkACME reports hosts that the entry's authority never certifies, a second entry
+// without hosts, because only one entry may take its hosts from the routes, and issuers that
+// no Gateway can name.
 func (v *draft) checkACME() {
 	var open *Certificate
+	issuers := map[string]*Certificate{}
 	for _, c := range v.certificates {
 		a := c.ACME
 		if a == nil {
@@ -144,8 +194,18 @@ func (v *draft) checkACME() {
 				v.failAt(v.places[&a.Hosts[i]], "%s %v", v.quote(&a.Hosts[i], host), err)
 			}
 		}
+		if i := a.Issuer; i != nil {
+			other := issuers[i.Name]
+			switch {
+			case v.kubernetes == nil || v.kubernetes.Gateways == nil:
+				v.failAt(v.places[i], "only Gateways request certificates from an issuer, and kubernetes.gateways is not set; set it, or take issuer out")
+			case other != nil:
+				v.failAt(v.places[i], "the entry on %s has an issuer with the same name; give one of them another name", v.line(other.Position))
+			}
+			issuers[i.Name] = c
+		}
 		switch {
-		case v.given(&a.Hosts):
+		case v.given(&a.Hosts) || a.Issuer != nil:
 		case open != nil:
 			v.failAt(v.places[a], "the entry on %s already covers the hosts of all routes; set hosts in one of the two entries", v.line(open.Position))
 		default:
@@ -188,7 +248,7 @@ func (a *ACME) refuses(host string) error {
 // routes open TLS and that no other entry covers. It needs the names in certificate
 // files.
 func (v *draft) routeHosts() {
-	i := slices.IndexFunc(v.certificates, func(c *Certificate) bool { return c.ACME != nil && !v.given(&c.ACME.Hosts) })
+	i := slices.IndexFunc(v.certificates, func(c *Certificate) bool { return c.ACME != nil && !v.given(&c.ACME.Hosts) && c.ACME.Issuer == nil })
 	if i < 0 {
 		return
 	}
@@ -234,7 +294,7 @@ func (v *draft) warnACME(a *ACME) {
 		at = v.places[&a.Challenges]
 	}
 	switch {
-	case answered:
+	case answered || a.Issuer != nil: // the listeners of Gateways answer
 	case byHTTP && !byTLS:
 		v.warnAt(at, "the authority sends http-01 to port 80, and no listener has protocol http, so only another weir with the same storage could answer it")
 	default:

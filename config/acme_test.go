@@ -21,6 +21,38 @@ func certified(certificates string) string {
 	return strings.Replace(small, "certificates: [{self_signed: {hosts: [a.example, b.example, c.example]}}]\n", "certificates:\n"+certificates, 1)
 }
 
+func TestIssuerAllows(t *testing.T) {
+	c := mustParse(t, certified(`- acme:
+    directory: https://ca.internal/dir
+    issuer: {name: public, allow: [{namespaces: [shop], hosts: ["*.shop.example", "**.deep.example", own.example]}, {namespaces: [ops]}, {namespaces: ["*"], hosts: [all.example]}]}
+- self_signed: {hosts: [a.example]}
+`)+"kubernetes: {kubeconfig: testdata/ca.pem, gateways: {addresses: {pool: [192.0.2.0/28]}}}\n")
+	a := c.Certificates[0].ACME
+	if len(a.Hosts) > 0 {
+		t.Errorf("the entry of an issuer has the hosts %q", a.Hosts)
+	}
+	for _, x := range []struct {
+		namespace, host string
+		allowed         bool
+	}{
+		{"shop", "a.shop.example", true}, {"shop", "a.b.shop.example", false}, {"shop", "shop.example", false}, {"shop", "own.example", true},
+		{"shop", "a.b.deep.example", true}, {"shop", "deep.example", false}, {"shop", "notdeep.example", false}, {"shop", "all.example", true},
+		{"shop", "*.shop.example", false}, // it needs dns
+		{"other", "a.shop.example", false}, {"other", "all.example", true}, {"ops", "any.example", true}, {"", "own.example", false},
+	} {
+		if err := a.Refuses(x.namespace, x.host); (err == nil) != x.allowed {
+			t.Errorf("%s may order %s: %v, want %v (%v)", x.namespace, x.host, err == nil, x.allowed, err)
+		}
+	}
+	a.DNS = &config.DNSChallenge{}
+	if err := a.Refuses("shop", "*.shop.example"); err != nil {
+		t.Error(err)
+	}
+	if err := a.Refuses("shop", "*.a.shop.example"); err == nil {
+		t.Error("a wildcard covers the wildcard below it")
+	}
+}
+
 func TestACMEDefaults(t *testing.T) {
 	got := mustParse(t, certified("- acme: {}\n")+oneRoute).Certificates[0].ACME
 	want := &config.ACME{

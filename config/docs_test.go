@@ -25,6 +25,7 @@ certificates:
     external_account: {key_id: a, mac_key: aGk}
     dns: {rfc2136: {server: "192.0.2.53:53", key_name: a, key: aGk=}}
     on_demand: {ask: "https://a.example/"}
+    issuer: {name: public, allow: [{namespaces: [shop]}]}
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
 rate_limits: {a: {rate: 1/s}}

@@ -83,7 +83,11 @@ func hashAs(c Config, path string) string {
 	cert := c.Certificates[0] // only one kind of certificate counts
 	switch {
 	case strings.HasPrefix(path, "Config.Certificates[].ACME."):
-		cert.Pair, cert.SelfSigned = nil, nil
+		one := *cert.ACME
+		if one.Owner = ""; path == "Config.Certificates[].ACME.Owner" { // a listener's, see ACME.ordered
+			one.Owner = cert.ACME.Owner
+		}
+		cert.Pair, cert.SelfSigned, cert.ACME = nil, nil, &one
 	case strings.HasPrefix(path, "Config.Certificates[].SelfSigned"):
 		cert.Pair = nil
 	case !strings.HasPrefix(path, "Config.Certificates[].Pair."):

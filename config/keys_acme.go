@@ -21,6 +21,9 @@ const (
 func newACME() *ACME { return &ACME{KeyType: "p256"} }
 
 func (a *ACME) section() section {
+	if a.Owner != "" {
+		return a.ordered()
+	}
 	staging := new(bool)
 	return section{object: a, rules: acmeRules, keys: []key{
 		{"hosts", list(&a.Hosts, host.at).byDefault("the hosts of all routes that terminate TLS and that no other entry lists"), "The names in the certificates. Wildcards need dns."},
@@ -33,6 +36,7 @@ func (a *ACME) section() section {
 		{"challenges", list(&a.Challenges, oneOf(ChallengeHTTP01, ChallengeTLSALPN01, ChallengeDNS01).at).byDefault("[http-01, tls-alpn-01], or [dns-01] with dns"), "How weir proves control of names. http-01 arrives on port 80 and needs an http listener there; tls-alpn-01 arrives on port 443 and needs a tls listener; dns-01 cannot be combined with the others."},
 		{"dns", optional(&a.DNS, newDNSChallenge, (*DNSChallenge).section).byDefault("none"), "The name server that accepts records for dns-01."},
 		{"on_demand", optional(&a.OnDemand, newOnDemand, (*OnDemand).section).byDefault("none: only hosts"), "Issues a certificate when a client first asks for a name."},
+		{"issuer", optional(&a.Issuer, func() *ACMEIssuer { return &ACMEIssuer{} }, (*ACMEIssuer).section).byDefault("none: Gateways request no certificates"), "Lets Gateways request certificates from this entry, by the annotation or option weirproxy.github.io/issuer. The entry then needs no hosts of its own."},
 		{"storage", storage(&a.Storage).byDefault("the top level's storage; without one, $STATE_DIRECTORY, or weir/acme in $XDG_DATA_HOME or ~/.local/share"), "Where accounts, keys and certificates are stored: a directory, or a redis://, rediss:// or secrets:// URL. Replicas that share a storage share one certificate."},
 	}, check: func(v *draft, there keySet, _ *Tree, _ path) {
 		switch {
@@ -44,6 +48,29 @@ func (a *ACME) section() section {
 			a.Directory = letsEncrypt
 		}
 		v.settleChallenges(a)
+	}}
+}
+
+// ordered prints the entry of a listener of a Gateway. No file has these keys.
+func (a *ACME) ordered() section {
+	return section{keys: []key{
+		{"issuer", text(&a.Issuer.Name), ""},
+		{"hosts", list(&a.Hosts, text), ""},
+		{"tls_policy", text(&a.Owner), ""},
+	}}
+}
+
+func (i *ACMEIssuer) section() section {
+	return section{object: i, keys: []key{
+		{"name", issuerName.at(&i.Name).required("public"), "The name that Gateways write."},
+		{"allow", inPlace(&i.Allow, func() IssuerAllow { return IssuerAllow{} }, (*IssuerAllow).section).required(`"allow: [{namespaces: [shop], hosts: [\"*.shop.example.org\"]}]"`), "Who may request certificates for which hosts. One rule that allows a host is enough."},
+	}}
+}
+
+func (r *IssuerAllow) section() section {
+	return section{object: r, keys: []key{
+		{"namespaces", list(&r.Namespaces, namespaceOrAll.at).required("[shop]"), "The namespaces of the Gateways and ListenerSets. \"*\" means every namespace."},
+		{"hosts", list(&r.Hosts, routeHost.at).byDefault("every host"), "The hosts that they may request. *.example.org allows names with one more label, and the wildcard itself; **.example.org allows all names below example.org."},
 	}}
 }
 
@@ -135,6 +162,7 @@ func (o *OnDemand) section() section {
 var (
 	nameServer = kind[string]{what: "a name server such as 192.0.2.53:53", parse: parseNameServer, format: same[string], pattern: withPort}
 	keyName    = kind[string]{what: "the name of a key", parse: parseKeyName, format: same[string], pattern: `[A-Za-z0-9_.-]+`}
+	issuerName = kind[string]{what: "a name", parse: parseSubdomain, format: same[string], pattern: subdomainPattern}
 	email      = kind[string]{what: "an e-mail address", parse: parseEmail, format: same[string], pattern: `[!-~]+@[!-~]+`}
 )
 

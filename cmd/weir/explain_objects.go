@@ -42,6 +42,7 @@ func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*config.
 			m.Controller = o
 		}
 	}
+	m.UseMaps()
 	converter := kube.Converter{File: cfg}
 	r := converter.Convert(&m.Objects)
 	tellRouting(c.ErrOrStderr(), r)

@@ -47,7 +47,7 @@ func (c *Client) List(kind Kind, selection Selection) *cache.ListWatch {
 		from = c.networking
 	case kind == EndpointSlices:
 		from = c.discovery
-	case kind == bundles:
+	case kind == bundles, kind == namedMaps:
 		resource = string(ConfigMaps)
 	}
 	if name, version, versioned := strings.Cut(resource, "@"); versioned {

@@ -92,13 +92,14 @@ func (u *updating) contestHosts() {
 	if len(changed) == 0 {
 		return
 	}
+	isChanged := func(n namedHost) bool { return changed[n.by] }
 	for _, m := range u.members {
 		if m.ours && changed[m.namer()] {
 			u.drop(m.part)
 		}
 	}
 	for name, p := range u.gateways.parts {
-		if slices.ContainsFunc(p.gateway.named, func(n namedHost) bool { return changed[n.by] }) {
+		if slices.ContainsFunc(p.gateway.named, isChanged) || slices.ContainsFunc(p.gateway.ordered, isChanged) {
 			u.redoGateway(name, p)
 		}
 	}
@@ -128,6 +129,7 @@ func (u *updating) findContests() contests {
 			}
 		}
 	}
+	u.contestOrders(all, routes)
 	return all
 }
 

@@ -44,13 +44,14 @@ type knowledge struct {
 }
 
 // users are the parts that looked an object up.
-type users struct{ services, secrets map[config.ObjectName][]*part }
+type users struct{ services, secrets, maps map[config.ObjectName][]*part }
 
 // part is the result of one group.
 type part struct {
 	members  []*member
 	services []config.ObjectName // that the conversion looked up; some may not exist
 	secrets  []config.ObjectName
+	maps     map[config.ObjectName]time.Time // ConfigMaps, and when the oldest object was created that names each; nil: none
 
 	names    []config.ObjectName // of the Ingresses
 	routes   []*config.Route
@@ -64,8 +65,23 @@ type part struct {
 	gateway  *gatewayPart                 // nil: it is not the part of a Gateway
 }
 
-// lookups has the names of the Services and Secrets that a conversion asked for.
-type lookups struct{ services, secrets map[config.ObjectName]bool }
+// lookups has the names of the Services, Secrets and ConfigMaps that a conversion asked for.
+type lookups struct {
+	services, secrets map[config.ObjectName]bool
+	maps              map[config.ObjectName]time.Time // see part
+}
+
+func newLookups() *lookups {
+	return &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}, map[config.ObjectName]time.Time{}}
+}
+
+// into stores the names in a part.
+func (l *lookups) into(p *part) {
+	p.services, p.secrets = slices.Collect(maps.Keys(l.services)), slices.Collect(maps.Keys(l.secrets))
+	if len(l.maps) > 0 {
+		p.maps = l.maps
+	}
+}
 
 // useOrder orders the objects that use a backend: first those with a claim that is not
 // implicit, then the oldest.
@@ -114,7 +130,7 @@ func newKnowledge(file *config.Config) *knowledge {
 	v.chosen, v.configured = v.namespaces(), v.findConfigured()
 	return &knowledge{
 		conversion: v, members: map[*networkingv1.Ingress]*member{}, joints: newJoints(v.settings.HostOwnership == config.OwnedByNamespace),
-		unclear: map[*member]bool{}, users: users{map[config.ObjectName][]*part{}, map[config.ObjectName][]*part{}}, results: newResults()}
+		unclear: map[*member]bool{}, users: users{map[config.ObjectName][]*part{}, map[config.ObjectName][]*part{}, map[config.ObjectName][]*part{}}, results: newResults()}
 }
 
 // updating is one Convert.
@@ -154,6 +170,7 @@ func (u *updating) take(o *Objects) {
 		u.dropAll(u.users.secrets[name])
 		redo = redo || name == u.settings.DefaultCertificate // on which all groups depend
 	}
+	u.takeMaps(before)
 	u.takeController(before)
 	u.takeClasses(before)
 	for old, now := range changes(before.Ingresses, o.Ingresses) {
@@ -165,6 +182,16 @@ func (u *updating) take(o *Objects) {
 		u.configured = u.findConfigured()
 		for p := range u.results.parts {
 			u.drop(p)
+		}
+	}
+}
+
+// takeMaps drops the parts that named a ConfigMap of which weir now knows something else.
+func (u *updating) takeMaps(before *Objects) {
+	for name, parts := range u.users.maps {
+		old, knew := before.Maps[name]
+		if now, knows := u.o.Maps[name]; now != old || knows != knew {
+			u.dropAll(parts)
 		}
 	}
 }
@@ -360,7 +387,7 @@ func (u *updating) convertGroup(members []*member) *part {
 // group converts one group of Ingresses.
 func (v *conversion) group(all []*networkingv1.Ingress) *part {
 	g := v.fork()
-	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
+	g.looked = newLookups()
 	g.decide(all)
 	g.uncover()
 	served := g.award()
@@ -376,7 +403,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 	}
 	p.names = append(p.names, g.canaryNames()...)
 	slices.SortFunc(p.names, compareNames)
-	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
+	g.looked.into(p)
 	return p
 }
 
@@ -387,6 +414,7 @@ func (v *conversion) fork() *conversion {
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
 	g.priorities = map[*claim.Owner]int{}
 	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
+	g.headers = map[*claim.Owner]*config.HeaderEdits{}
 	g.proxySSL, g.hostCerts, g.policies = map[*claim.Owner]*proxySSL{}, map[*claim.Owner]*hostCerts{}, map[string]config.TLSPolicy{}
 	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g

@@ -36,6 +36,7 @@ type gatewayPart struct {
 	object   *gatewayv1.Gateway
 	class    *gatewayv1.GatewayClass
 	named    []namedHost // by its routes
+	ordered  []namedHost // the hosts of certificates that its listeners and those of its ListenerSets order
 	sets     []*gatewayv1.ListenerSet
 	attached []*gateway.Route
 	assigned *gateway.Assigned
@@ -156,11 +157,12 @@ type gatewayConversion struct {
 // gateway converts one Gateway, with its ListenerSets and routes.
 func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *gateway.Assigned) *part {
 	g := v.fork()
-	g.looked = &lookups{map[config.ObjectName]bool{}, map[config.ObjectName]bool{}}
+	g.looked = newLookups()
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
 	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
+	c.order()
 	c.listen()
 	for _, a := range c.Routes {
 		c.attach(a)
@@ -174,7 +176,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	p := g.part()
 	p.gateway = &c.part
 	p.used = g.used()
-	p.services, p.secrets = slices.Collect(maps.Keys(g.looked.services)), slices.Collect(maps.Keys(g.looked.secrets))
+	g.looked.into(p)
 	return p
 }
 
@@ -286,6 +288,11 @@ func (c *gatewayConversion) secure(l *gateway.Listener) {
 			Name: gateway.NameOf(s).String(), Owner: p.Name, Hosts: c.look(s).names,
 			CertPEM: s.Data[corev1.TLSCertKey], KeyPEM: config.Secret(s.Data[corev1.TLSPrivateKeyKey]),
 		}})
+	}
+	if entry := c.issuer(l.Issuer); entry != nil {
+		one := *entry.ACME
+		one.Hosts, one.Owner = []string{l.Hostname}, p.Name
+		c.part.certificates = append(c.part.certificates, config.Certificate{Position: entry.Position, NoOCSP: entry.NoOCSP, ACME: &one})
 	}
 }
 

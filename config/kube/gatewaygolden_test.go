@@ -21,6 +21,12 @@ listeners:
   web: {address: "127.0.0.1:80", protocol: http}
 proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
 tls_policies: {modern: {min_version: "1.3"}, partners: {client_auth: {mode: require, ca: ../testdata/ca.pem}}}
+certificates:
+  - acme:
+      directory: https://127.0.0.1:14000/dir
+      storage: /var/lib/weir
+      issuer: {name: public, allow: [{namespaces: [default, infra], hosts: [shop.example, "*.shop.example"]}, {namespaces: ["*"], hosts: ["**.all.example"]}]}
+  - self_signed: {hosts: [a.example]}
 kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `
 
@@ -174,6 +180,10 @@ func showGateways(r *Routing) string {
 		line("policy %s%s%s%s", p.Name, ifSet(" from ", from), ifSet(" clients: ", string(p.ClientAuth)), ifSet(" by ", p.ClientAuthCA))
 	}
 	for _, c := range g.Certificates {
+		if a := c.ACME; a != nil {
+			line("certificate by %s of %s: %s", a.Issuer.Name, a.Owner, strings.Join(a.Hosts, " "))
+			continue
+		}
 		line("certificate %s of %s: %s", c.Pair.Name, c.Pair.Owner, strings.Join(c.Pair.Hosts, " "))
 	}
 	for _, one := range r.Routes {

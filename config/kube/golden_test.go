@@ -159,6 +159,7 @@ func mustRead(t testing.TB, manifests string) *Manifests {
 			m.TCP = one
 		}
 	}
+	m.UseMaps()
 	for _, s := range m.Secrets {
 		if names := s.StringData["names"]; names != "" {
 			cert, key := certify(t, strings.Fields(names)...)

@@ -39,7 +39,7 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 	if s.ProxySSL.Secret != "" {
 		p, err := v.readProxySSL(owner, s.ProxySSL)
 		if err != nil {
-			v.closeAs(owner, "proxy-ssl-secret", err, "as in ingress-nginx")
+			v.closeAs(owner, "proxy-ssl-secret", err, asNginx)
 			return
 		}
 		v.proxySSL[owner] = p

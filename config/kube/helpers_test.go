@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -28,10 +29,12 @@ type server struct {
 	down  error
 	lists int
 	asked map[Kind][]Selection
+	// refused fails requests for these kinds. It is read at each request.
+	refused map[Kind]error
 }
 
 func newServer(t testing.TB) *server {
-	return &server{t: t, held: map[Kind]*fake.FakeControllerSource{}, asked: map[Kind][]Selection{}}
+	return &server{t: t, held: map[Kind]*fake.FakeControllerSource{}, asked: map[Kind][]Selection{}, refused: map[Kind]error{}}
 }
 
 func (s *server) of(kind Kind) *fake.FakeControllerSource {
@@ -53,7 +56,7 @@ func (s *server) List(kind Kind, selection Selection) *cache.ListWatch {
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.mu.Lock()
 			s.lists++
-			down := s.down
+			down := cmp.Or(s.down, s.refused[kind])
 			s.mu.Unlock()
 			if down != nil {
 				return nil, down
@@ -62,7 +65,7 @@ func (s *server) List(kind Kind, selection Selection) *cache.ListWatch {
 		},
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			s.mu.Lock()
-			down := s.down
+			down := cmp.Or(s.down, s.refused[kind])
 			s.mu.Unlock()
 			if down != nil {
 				return nil, down
@@ -126,6 +129,7 @@ func (s *server) each(manifests string, do func(*fake.FakeControllerSource, runt
 	forEach(m.Secrets, Secrets, s, do)
 	forEach(m.Namespaces, Namespaces, s, do)
 	forEach(m.ConfigMaps, ConfigMaps, s, do)
+	forEach(m.ConfigMaps, namedMaps, s, do)
 	forEach(m.Slices, EndpointSlices, s, do)
 	forEach(m.Nodes, Nodes, s, do)
 }

@@ -32,6 +32,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
 	v.readGuards(owner)
+	v.readCustomHeaders(owner)
 	if n := annotation.Priority(o); n > 0 {
 		v.priorities[owner] = n
 	}

@@ -59,13 +59,13 @@ func selections(file *config.Config) map[Kind][]Selection {
 		all[Secrets] = append(all[Secrets], Selection{Namespace: s.Namespace, Fields: certificatesOnly})
 	}
 	if d := k.DefaultCertificate; d.Name != "" && !watched(d.Namespace) {
-		all[Secrets] = append(all[Secrets], named(d))
+		all[Secrets] = append(all[Secrets], selectionOf(d))
 	}
 	if k.TCP != nil {
-		all[ConfigMaps] = append(all[ConfigMaps], named(k.TCP.ConfigMap))
+		all[ConfigMaps] = append(all[ConfigMaps], selectionOf(k.TCP.ConfigMap))
 	}
 	if k.IngressNginx != nil {
-		all[ConfigMaps] = append(all[ConfigMaps], named(k.IngressNginx.ConfigMap))
+		all[ConfigMaps] = append(all[ConfigMaps], selectionOf(k.IngressNginx.ConfigMap))
 	}
 	if len(k.NamespaceLabels) > 0 {
 		all[Namespaces] = []Selection{{}}
@@ -77,7 +77,7 @@ func selections(file *config.Config) map[Kind][]Selection {
 	return all
 }
 
-func named(o config.ObjectName) Selection {
+func selectionOf(o config.ObjectName) Selection {
 	return Selection{Namespace: o.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", o.Name).String()}
 }
 
@@ -89,7 +89,7 @@ const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-a
 var example = map[Kind]runtime.Object{
 	IngressClasses: &networkingv1.IngressClass{}, Ingresses: &networkingv1.Ingress{}, Services: &corev1.Service{},
 	EndpointSlices: &discoveryv1.EndpointSlice{}, Secrets: &corev1.Secret{}, ConfigMaps: &corev1.ConfigMap{},
-	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{}, bundles: &corev1.ConfigMap{},
+	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{}, bundles: &corev1.ConfigMap{}, namedMaps: &corev1.ConfigMap{},
 }
 
 // informer is an informer of client-go, and the registration of our handlers.
@@ -127,8 +127,11 @@ func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.O
 		}
 	}
 	transform := slim
-	if kind == bundles {
+	switch kind {
+	case bundles:
 		transform = slimBundle
+	case namedMaps:
+		transform = slimHeaders
 	}
 	if err := i.SetTransform(transform); err != nil {
 		return i, err

@@ -44,6 +44,8 @@ type Objects struct {
 	Controller *corev1.ConfigMap   // of ingress-nginx's controller; nil: none
 	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 	Gateway    *gateway.Objects    // of the Gateway API; nil: weir does not serve them
+	// Maps are the ConfigMaps that annotations name, and those that do not exist. It is not changed.
+	Maps map[config.ObjectName]NamedMap
 
 	inOrder bool        // all lists are in the order of names
 	silent  map[any]any // by a new object: the old object that it replaced since the last conversion, without a difference for weir
@@ -133,6 +135,7 @@ type conversion struct {
 	auth       map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
 	scripts    map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
 	proxySSL   map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
+	headers    map[*claim.Owner]*config.HeaderEdits // of custom-headers
 	hostCerts  map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
 	certs      map[hostIn]*hostCerts                // the client certificates for the hosts of a namespace
 	firstNamed map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates

@@ -48,6 +48,14 @@ func (c *Controller) ConfigMap(flag string) (config.ObjectName, bool) {
 	return name, err == nil && text != ""
 }
 
+// UseMaps lets conversions of the objects find the ConfigMaps that annotations name.
+func (m *Manifests) UseMaps() {
+	m.Maps = map[config.ObjectName]NamedMap{}
+	for _, o := range m.ConfigMaps {
+		m.Maps[objectName(o)] = NamedMap{Map: o}
+	}
+}
+
 // Unread is an object with routes that weir does not read.
 type Unread struct{ APIVersion, Kind, Namespace, Name string }
 

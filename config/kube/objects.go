@@ -24,7 +24,7 @@ func (o *Objects) ordered() *Objects {
 		return o
 	}
 	return &Objects{Classes: ordered(o.Classes), Ingresses: ordered(o.Ingresses), Services: ordered(o.Services), Secrets: ordered(o.Secrets),
-		Namespaces: ordered(o.Namespaces), Controller: o.Controller, TCP: o.TCP, Gateway: o.Gateway, inOrder: true}
+		Namespaces: ordered(o.Namespaces), Controller: o.Controller, TCP: o.TCP, Gateway: o.Gateway, Maps: o.Maps, inOrder: true}
 }
 
 func ordered[T object](all []T) []T {
@@ -147,7 +147,7 @@ func (s *Source) objects() *Objects {
 		}
 		s.held.Controller = s.controller
 	}
-	s.held.Gateway = s.gatewayObjects()
+	s.held.Gateway, s.held.Maps = s.gatewayObjects(), s.named.known()
 	return s.held
 }
 

@@ -88,6 +88,9 @@ func (u *users) add(p *part) {
 	for _, name := range p.secrets {
 		u.secrets[name] = append(u.secrets[name], p)
 	}
+	for name := range p.maps {
+		u.maps[name] = append(u.maps[name], p)
+	}
 }
 
 func (u *users) remove(p *part) {
@@ -96,6 +99,9 @@ func (u *users) remove(p *part) {
 	}
 	for _, name := range p.secrets {
 		removeUser(u.secrets, name, p)
+	}
+	for name := range p.maps {
+		removeUser(u.maps, name, p)
 	}
 }
 

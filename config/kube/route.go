@@ -35,6 +35,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.ClientCert = v.certRules(c)
 		v.applyGuards(&r, c.Owner)
 		applyController(&r, v.controller)
+		applyHeaders(&r, v.headers[c.Owner])
 	}
 	if r.Redirect != nil {
 		r.DropGuards()

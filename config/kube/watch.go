@@ -84,6 +84,7 @@ type Source struct {
 	opts      Options
 	informers map[Kind][]informer
 	optional  *optional // the kinds that the cluster need not serve
+	named     *named    // the ConfigMaps that annotations name
 	synced    atomic.Bool
 	published atomic.Pointer[published] // for metrics
 
@@ -140,7 +141,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, wake: make(chan struct{}, 1), arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
 	s.converter.File = opts.File
-	s.optional = newOptional(s)
+	s.optional, s.named = newOptional(s), newNamed(s)
 	return s, s.makeInformers()
 }
 
@@ -165,7 +166,7 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	s.converter.File = file
 	c := Change{Since: time.Now()}
 	if s.synced.Load() {
-		s.convert(&c, nil)
+		s.convert(&c, nil, nil)
 	}
 	if s.routing != nil {
 		node := s.node
@@ -192,7 +193,7 @@ func (s *Source) Run(ctx context.Context) {
 	defer func() {
 		cancel()
 		ended := make(chan struct{})
-		go func() { defer close(ended); running.Wait() }()
+		go func() { defer close(ended); running.Wait(); s.named.ended.Wait() }()
 		select {
 		case <-ended:
 		case <-time.After(endPatience):
@@ -220,7 +221,7 @@ func (s *Source) Run(ctx context.Context) {
 		return
 	}
 	s.note(func(d *dirt) { d.routes.touch(); d.quick.touch(); d.node = true })
-	s.flush(true)
+	s.flush(ctx, true)
 	s.loop(ctx)
 }
 
@@ -257,7 +258,7 @@ func (s *Source) loop(ctx context.Context) {
 		}
 		due, any := s.due()
 		if any && !time.Now().Before(due) {
-			s.flush(false)
+			s.flush(ctx, false)
 			due, any = s.due()
 		}
 		if any {
@@ -337,14 +338,14 @@ func (s *Source) spent(begun time.Time) {
 }
 
 // flush converts everything that changed, and reports the result.
-func (s *Source) flush(first bool) {
+func (s *Source) flush(ctx context.Context, first bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	begun, d := time.Now(), s.take(first)
 	c := Change{Since: d.since()}
 	switch {
 	case !d.routes.last.IsZero():
-		s.convert(&c, d.ofServices())
+		s.convert(&c, d.ofServices(), func(maps []config.ObjectName) bool { return s.named.follow(ctx, maps) })
 	case len(d.services) > 0:
 		s.update(&c, d.services)
 	}
@@ -378,10 +379,14 @@ func (d *dirt) ofServices() map[config.ObjectName]bool {
 }
 
 // convert converts the objects, and finds the endpoints of new backends and of the backends of
-// these Services; nil: of all backends.
-func (s *Source) convert(c *Change, services map[config.ObjectName]bool) {
+// these Services; nil: of all backends. follow watches the ConfigMaps that annotations name, and reports
+// whether more of them are known; nil: the next conversion does it.
+func (s *Source) convert(c *Change, services map[config.ObjectName]bool, follow func([]config.ObjectName) bool) {
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
+	if maps, ok := s.converter.wantedMaps(); ok && follow != nil && follow(maps) {
+		s.safely(func() { routing = s.converter.Convert(s.objects()) })
+	}
 	if routing == nil { // no conversion has succeeded so far
 		return
 	}

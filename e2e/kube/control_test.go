@@ -171,7 +171,7 @@ func TestSecretsAreShared(t *testing.T) {
 		leaveOut(t, "pebble is not installed (go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1)")
 	}
 	s := newStage(t)
-	directory := startPebble(s, pebble)
+	directory := startPebble(s, pebble, "PEBBLE_VA_ALWAYS_VALID=1")
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
 	config := fmt.Sprintf(`storage: secrets://weir?prefix=@stage
 certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:14000/dir', ca: %s, challenges: [http-01]}}]
@@ -279,9 +279,9 @@ func TestWritingGoesOn(t *testing.T) {
 	})
 }
 
-// startPebble starts an ACME server that issues every certificate. It returns the file with the CA of its
-// directory.
-func startPebble(s *stage, program string) (ca string) {
+// startPebble starts an ACME server, which sends challenges to the ports 80 and 443. With PEBBLE_VA_ALWAYS_VALID=1
+// in env it issues every certificate. It returns the file with the CA of its directory.
+func startPebble(s *stage, program, env string, args ...string) (ca string) {
 	s.Helper()
 	dir := s.TempDir()
 	own, err := newPair(nil, pebbleTemplate())
@@ -289,15 +289,15 @@ func startPebble(s *stage, program string) (ca string) {
 		s.Fatal(err)
 	}
 	config := `{"pebble": {"listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000", "certificate": "ca.pem", "privateKey": "ca.key",
-"httpPort": 5002, "tlsPort": 5001, "retryAfter": {"authz": 1, "order": 1}, "profiles": {"default": {"description": "one", "validityPeriod": 7776000}}}}`
+"httpPort": 80, "tlsPort": 443, "retryAfter": {"authz": 1, "order": 1}, "profiles": {"default": {"description": "one", "validityPeriod": 7776000}}}}`
 	for name, text := range map[string]string{"ca.pem": string(own.cert), "ca.key": string(own.key), "pebble.json": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			s.Fatal(err)
 		}
 	}
-	cmd := exec.Command(program, "-config", "pebble.json")
+	cmd := exec.Command(program, append([]string{"-config", "pebble.json"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PEBBLE_VA_ALWAYS_VALID=1", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0")
+	cmd.Env = append(os.Environ(), env, "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0")
 	p, err := start("pebble", filepath.Join(dir, "log"), cmd)
 	if err != nil {
 		s.Fatal(err)

@@ -9,9 +9,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // featured is a configuration that serves Gateways, with policies that they can choose.
@@ -74,16 +78,21 @@ func TestGatewayFeatures(t *testing.T) {
 	s.apply(`
 {apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {weirproxy.github.io/proxy-protocol: local, weirproxy.github.io/ssh: "a:22"}}, spec: {gatewayClassName: '@stage', listeners: [
   {name: web, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}},
-  {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}}]}}
+  {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}},
+  {name: by-http, port: 443, protocol: HTTPS, hostname: one.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
+  {name: by-tls, port: 443, protocol: HTTPS, hostname: two.issued.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}},
+  {name: refused, port: 443, protocol: HTTPS, hostname: three.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}}]}}
 ---
-{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example, '*.issued.example'], rules: [{backendRefs: [{name: a, port: 80}]}]}}
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: guarded}, spec: {parentRefs: [{name: edge}], hostnames: [guarded.example], rules: [
   {matches: [{path: {value: /in}}], filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: a, port: 80}, http: {allowedResponseHeaders: [X-User]}}}], backendRefs: [{name: a, port: 80}]},
   {matches: [{path: {value: /none}}], filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: missing, port: 80}, http: {path: /check}}}], backendRefs: [{name: a, port: 80}]}]}}
 `)
-	w := s.weir(featured)
+	config, resolve := s.issuers()
+	w := s.weir(featured + config)
 	address := s.gatewayAddress("edge")
+	resolve(address)
 	s.wantCondition("open", "Accepted", "True")
 	c := client(address, false)
 	get := func(url string, status int) (a answer) {
@@ -121,6 +130,15 @@ func TestGatewayFeatures(t *testing.T) {
 		return err
 	})
 
+	s.wantIssued(address, "one.issued.example")
+	s.wantIssued(address, "two.issued.example")
+	eventually(t, "the issuer refuses a host", func() error {
+		if text := s.kubectl("get", "gateway", "edge", "--namespace="+s.name, `--output=jsonpath={.status.listeners[?(@.name=="refused")].conditions[?(@.type=="ResolvedRefs")].reason}`); text != "IssuerNotAllowed" {
+			return fmt.Errorf("the reason is %q", text)
+		}
+		return nil
+	})
+
 	// A server decides. Clients cannot set the header that it may set, and without a server the rule is closed.
 	req, err := http.NewRequest("GET", "http://guarded.example/in", nil)
 	if err != nil {
@@ -144,6 +162,57 @@ func TestGatewayFeatures(t *testing.T) {
 	if !w.running() {
 		t.Error("weir has ended")
 	}
+}
+
+// issuers starts an authority, and returns a configuration with two issuers that order from it. The authority
+// sends challenges to the address given to resolve.
+func (s *stage) issuers() (config string, resolve func(address string)) {
+	s.Helper()
+	pebble, err := exec.LookPath("pebble")
+	if err != nil {
+		leaveOut(s.T, "pebble is not installed (go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1)")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks over TCP
+	if err != nil {
+		s.Fatal(err)
+	}
+	var to atomic.Value
+	names := &dns.Server{Listener: ln, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		m := new(dns.Msg).SetReply(r)
+		if ip, ok := to.Load().(net.IP); ok && r.Question[0].Qtype == dns.TypeA {
+			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: ip})
+		}
+		w.WriteMsg(m)
+	})}
+	go names.ActivateAndServe()
+	s.Cleanup(func() { names.Shutdown() })
+	ca := startPebble(s, pebble, "PEBBLE_AUTHZREUSE=0", "-dnsserver", ln.Addr().String())
+	config = "storage: '@dir/storage'\ncertificates:\n"
+	for _, by := range []string{"http-01", "tls-alpn-01"} {
+		config += fmt.Sprintf("- {acme: {directory: 'https://127.0.0.1:14000/dir', ca: %s, challenges: [%s], issuer: {name: by-%s, allow: [{namespaces: ['@stage'], hosts: ['*.issued.example']}]}}}\n", ca, by, by[:strings.IndexByte(by, '-')])
+	}
+	return config, func(address string) { to.Store(net.ParseIP(address)) }
+}
+
+// wantIssued waits until a listener serves a host with a certificate of the authority.
+func (s *stage) wantIssued(address, host string) {
+	s.Helper()
+	eventually(s, "there is a certificate for "+host, func() error {
+		conn, err := tls.Dial("tcp", address+":443", &tls.Config{InsecureSkipVerify: true, ServerName: host})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		leaf := conn.ConnectionState().PeerCertificates[0]
+		if err := leaf.VerifyHostname(host); err != nil || !strings.HasPrefix(leaf.Issuer.CommonName, "Pebble Intermediate") {
+			return fmt.Errorf("it has the certificate of %v by %v: %w", leaf.DNSNames, leaf.Issuer, err)
+		}
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			return fmt.Errorf("it answers %q, %v", line, err)
+		}
+		return nil
+	})
 }
 
 // wantSlice waits until the Service of a Gateway has an EndpointSlice with the address.

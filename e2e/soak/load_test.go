@@ -2,11 +2,15 @@ package soak
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,27 +77,41 @@ type report struct {
 	} `json:"anomalies"`
 }
 
-// run runs "weir soak" against n for d, and fails the test for every anomaly.
-func (l load) run(t *testing.T, n *node, d time.Duration) {
+// run runs "weir soak" against n until ctx ends, and fails the test for every anomaly. It returns what the tool
+// reported. more is how many times the usual number of connections it holds.
+func (l load) run(ctx context.Context, t *testing.T, n *node, more float64) report {
+	return l.runFrom(ctx, t, nil, n.at(l.listener), more)
+}
+
+// runFrom is run for any address. within is a command that runs the tool.
+func (l load) runFrom(ctx context.Context, t *testing.T, within []string, address string, more float64) (r report) {
 	path, err := binary()
 	if err != nil {
 		t.Error(err)
-		return
+		return r
 	}
-	connections := l.n * *more
+	begun, d := time.Now(), 24*time.Hour
+	if end, ok := ctx.Deadline(); ok {
+		d = time.Until(end).Round(time.Second)
+	}
+	connections := max(1, int(float64(l.n)*more))
 	args := []string{"soak", "--json", "-", "-n", strconv.Itoa(connections), "--connect-rate", strconv.Itoa(connections) + "/s", "-d", d.String(), "--timeout", patience.String(), "--host", host}
-	if l.listener != "raw" && !slices.Contains(l.args, "--status") { // responses that weir makes itself do not contain the client's address
+	if !strings.HasPrefix(l.listener, "raw") && !slices.Contains(l.args, "--status") { // responses that weir makes itself do not contain the client's address
 		args = append(args, "--address-pattern", `client=(\S+) `)
 	}
-	args = append(append(args, l.args...), n.at(l.listener))
+	args = slices.Concat(within, []string{path}, args, l.args, []string{address})
 	var text bytes.Buffer
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = &text
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) && cmd.Process != nil {
+			cmd.Process.Signal(os.Interrupt) // it ends with a report
+		}
+	})()
 	out, err := cmd.Output()
-	var r report
 	if wrong := json.Unmarshal(out, &r); wrong != nil {
 		t.Errorf("%s: %v, %v: %s\n%s", l.name, err, wrong, out, text.String())
-		return
+		return r
 	}
 	t.Logf("%-22s %6d requests, %5d connections, %d ended while idle; p50 %.1f ms, p99 %.1f ms %v",
 		l.name, r.Requests, r.Opened, r.Idle, 1e3*r.Latency["request"].P50, 1e3*r.Latency["request"].P99, r.Outcomes)
@@ -105,7 +123,8 @@ func (l load) run(t *testing.T, n *node, d time.Duration) {
 			}
 		}
 	}
-	if want := l.least * int64(d/(10*time.Second)); r.Requests < want {
+	if want := int64(float64(l.least) * more * float64(time.Since(begun)/(10*time.Second))); r.Requests < want {
 		t.Errorf("%s: %d requests are no load: %d at least were meant", l.name, r.Requests, want)
 	}
+	return r
 }

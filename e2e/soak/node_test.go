@@ -2,6 +2,7 @@ package soak
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -22,18 +23,25 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// patience is the timeout of each wait. It is generous: only a broken weir makes the test wait so long.
-const patience = 30 * time.Second
+// patience is the timeout of each wait. It is generous: only a broken weir makes the test wait so long, or a
+// machine with very much other work.
+var patience = 30 * time.Second
+
+func init() {
+	flag.DurationVar(&patience, "patience", patience, "the timeout of each wait; longer on a machine with much other work")
+}
 
 // eventually repeats f until it returns nil.
-func eventually(what string, f func() error) error {
+func eventually(what string, f func() error) error { return eventuallyWithin(patience, what, f) }
+
+func eventuallyWithin(d time.Duration, what string, f func() error) error {
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(d); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: not within %s: %w", what, patience, err)
+	return fmt.Errorf("%s: not within %s: %w", what, d, err)
 }
 
 var errNotYet = errors.New("not yet")
@@ -91,13 +99,16 @@ func freeAddress(t *testing.T, host string) string {
 	return address
 }
 
-// node is a weir: its files, its addresses, and, while it runs, its process.
+// node is a weir: its files, its addresses, and, while it runs, its process. With pid_file in its
+// configuration, other processes may take over from the first one (SIGUSR2).
 type node struct {
 	t       *testing.T
 	name    string
 	dir     string
 	host    string
 	address map[string]string // the key is the name in the configuration
+	sockets []*os.File        // the listening socket of the listener secure; none: weir opens its own
+	changes int               // configurations of TestMillion
 
 	mu     sync.Mutex // protects address
 	cmd    *exec.Cmd
@@ -143,6 +154,10 @@ func (n *node) start() error {
 	}
 	defer log.Close()
 	n.cmd = exec.Command(path, "run", "-c", n.file("weir.yaml"))
+	if len(n.sockets) > 0 {
+		n.cmd = exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", path, "run", "-c", n.file("weir.yaml"))
+		n.cmd.Env, n.cmd.ExtraFiles = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=secure"), n.sockets
+	}
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	n.exited = make(chan struct{})
 	if err := n.cmd.Start(); err != nil {
@@ -165,24 +180,56 @@ func (n *node) start() error {
 
 // stop drains the node, and returns an error unless it ends successfully.
 func (n *node) stop() error {
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := n.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	select {
-	case <-n.exited:
-	case <-time.After(2 * patience):
-		return fmt.Errorf("%s does not end", n.name)
+	for deadline := time.Now().Add(2 * patience); len(n.processes()) > 0; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not end", n.name)
+		}
 	}
+	<-n.exited
 	if status := n.cmd.ProcessState.ExitCode(); status != 0 {
 		return fmt.Errorf("%s ended with status %d", n.name, status)
 	}
 	return nil
 }
 
+// pid returns the process that accepts connections: the one that start started, or one that has taken over
+// from it.
+func (n *node) pid() int {
+	text, _ := os.ReadFile(n.file("weir.pid"))
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		return pid
+	}
+	return n.cmd.Process.Pid
+}
+
+// signal sends a signal to the process that accepts connections.
+func (n *node) signal(s syscall.Signal) error { return syscall.Kill(n.pid(), s) }
+
+// processes returns all running processes of the node: those with its configuration on their command line.
+// A process that has ended has no command line.
+func (n *node) processes() (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && strings.Contains(string(text), n.file("weir.yaml")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // kill ends the node in any state at the end of the test, and searches its log for errors.
 func (n *node) kill() {
 	if n.cmd != nil && n.cmd.Process != nil {
-		n.cmd.Process.Kill()
+		for all := n.processes(); len(all) > 0; all = n.processes() { // an upgrade may start another one
+			for _, pid := range all {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			time.Sleep(time.Millisecond)
+		}
 		<-n.exited
 	}
 	log := n.log()
@@ -213,7 +260,7 @@ func (n *node) reload(config, result string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.write(config), n.cmd.Process.Signal(syscall.SIGHUP)); err != nil {
+	if err := errors.Join(n.write(config), n.signal(syscall.SIGHUP)); err != nil {
 		return err
 	}
 	return eventually(n.name+": a reload ends with "+result, func() error {
@@ -226,7 +273,7 @@ func (n *node) reload(config, result string) error {
 }
 
 // control is the client for the nodes' own ports. Every request uses a new connection.
-var control = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+var control = &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // get sends a GET request to the port with this name.
 func (n *node) get(name, path string) (body string, err error) {
@@ -279,6 +326,17 @@ func (n *node) metrics() (map[string]float64, error) {
 func (n *node) metric(name string, labels ...string) (float64, error) {
 	all, err := n.metrics()
 	return sum(all, name, labels...), err
+}
+
+// hash returns the series weir_config_hash, whose label is the hash of the configuration in effect.
+func (n *node) hash() (string, error) {
+	all, err := n.metrics()
+	for series := range all {
+		if strings.HasPrefix(series, "weir_config_hash") {
+			return series, err
+		}
+	}
+	return "", errors.Join(err, errNotYet)
 }
 
 // sum returns the sum of all series of a metric that have these labels. labels alternates names and values.

@@ -74,7 +74,7 @@ func look(n *node) (s state, err error) {
 
 // descriptors returns the targets of all descriptors of the process.
 func (n *node) descriptors() (targets []string) {
-	folder := fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid)
+	folder := fmt.Sprintf("/proc/%d/fd", n.pid())
 	files, _ := os.ReadDir(folder)
 	for _, f := range files {
 		if target, err := os.Readlink(filepath.Join(folder, f.Name())); err == nil {

@@ -15,7 +15,7 @@ import (
 
 var (
 	length = flag.Duration("for", 15*time.Second, "how long to soak; more than a few minutes need -timeout 0, too")
-	more   = flag.Int("load", 1, "how many times the usual number of connections")
+	more   = flag.Float64("load", 1, "how many times the usual number of connections")
 )
 
 // host is the host of all requests.
@@ -54,7 +54,7 @@ routes:
 backends:
   app:
     endpoints: [%s]
-    health_check: {http: {path: /healthz}, interval: 500ms, rise: 1, fall: 3}
+    health_check: {http: {path: /healthz}, interval: @@interval, rise: 1, fall: 3}
     timeouts: {keep_alive: 1s}
   chain:
     endpoints: ['@d', '@e']
@@ -68,8 +68,9 @@ limits: {pending: %d}
 health: {address: '@health', require_local: [app]}
 admin: {address: '@admin'}
 access_log: {path: '@dir/access.log'}
-drain: {lame_duck: 0s, timeout: 20s}
-`, 3+n%3, extra, 4+n%2, names, listeners, apps, "@@health-port", lost, 4000+n%5)
+drain: {lame_duck: 0s, timeout: %s}
+pid_file: '@dir/weir.pid'
+`, 3+n%3, extra, 4+n%2, names, listeners, apps, "@@health-port", lost, 4000+n%5, drainTimeout)
 }
 
 // behind is the configuration of the weirs behind the first one.
@@ -85,25 +86,31 @@ admin: {address: '@admin'}
 drain: {lame_duck: 7s, timeout: 20s} # longer than it takes the front to notice
 `
 
+// drainTimeout is longer than the life of each tunnel.
+const drainTimeout = 60 * time.Second
+
 // house has all parts of the test.
 type house struct {
 	t      *testing.T
 	front  *node
 	behind [2]*node
-	apps   [3]*app  // a, b, c: a always runs, the others shut down gracefully
-	doomed [2]*app  // x, y: they die, also during requests
-	lost   [2]*echo // l0, l1: they die, also with open tunnels
+	apps   [3]*app       // a, b, c: a always runs, the others shut down gracefully
+	doomed [2]*app       // x, y: they die, also during requests
+	lost   [2]*echo      // l0, l1: they die, also with open tunnels
+	checks time.Duration // interval of the health checks of apps
 	form   int
 	forms  atomic.Int64 // reloads, restarts and deaths, for the log
 }
 
+// config returns the n-th configuration.
 func (h *house) config(n int) string {
 	_, port, _ := strings.Cut(h.behind[0].at("health"), ":")
-	return strings.Replace(front(n), "@@health-port", port, 1)
+	return strings.NewReplacer("@@health-port", port, "@@interval", h.checks.String()).Replace(front(n))
 }
 
-func build(t *testing.T) *house {
-	h := &house{t: t, front: newNode(t, "front", "127.0.0.1")}
+// build starts everything. checks is the interval of the health checks of apps.
+func build(t *testing.T, checks time.Duration) *house {
+	h := &house{t: t, checks: checks, front: newNode(t, "front", "127.0.0.1")}
 	for i, name := range []string{"a", "b", "c"} {
 		h.apps[i] = newApp(t)
 		h.front.address[name] = h.apps[i].address
@@ -154,18 +161,18 @@ func (h *house) must(err error) {
 	}
 }
 
-// clients runs all loads and all clients for d.
-func (h *house) clients(d time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
+// use runs loads and clients until ctx ends. more is how many times the usual number of connections they have.
+// The result counts their requests, and what a client does from beginning to end as one.
+func (h *house) use(ctx context.Context, loads []load, clients []client, more float64) (requests int64) {
 	var all sync.WaitGroup
+	var total atomic.Int64
 	for _, l := range loads {
-		all.Go(func() { l.run(h.t, h.front, d) })
+		all.Go(func() { total.Add(l.run(ctx, h.t, h.front, more).Requests) })
 	}
 	for _, c := range clients {
 		var done, failed atomic.Int64
 		var some sync.WaitGroup
-		for range c.n * *more {
+		for range max(1, int(float64(c.n)*more)) {
 			some.Go(func() {
 				for ctx.Err() == nil {
 					done.Add(1)
@@ -177,10 +184,19 @@ func (h *house) clients(d time.Duration) {
 		}
 		all.Go(func() {
 			some.Wait()
+			total.Add(done.Load())
 			h.t.Logf("%-22s %6d, %d failed", c.name, done.Load(), failed.Load())
 		})
 	}
 	all.Wait()
+	return total.Load()
+}
+
+// useFor is use for a limited time.
+func (h *house) useFor(d time.Duration, loads []load, clients []client, more float64) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	h.use(ctx, loads, clients, more)
 }
 
 func TestSoak(t *testing.T) {
@@ -197,13 +213,16 @@ func TestSoak(t *testing.T) {
 	if end, ok := t.Deadline(); ok && time.Until(end) < *length+3*time.Minute {
 		t.Fatalf("-for %s needs -timeout 0 beside it", *length)
 	}
-	h := build(t)
+	if inCI {
+		t.Parallel() // beside the short forms of the other tests
+	}
+	h := build(t, 500*time.Millisecond)
 	fresh, err := look(h.front)
 	h.must(err)
 
 	// All clients run once without disturbances. This fills the pools, the caches and the memory of the
 	// runtime. All of them keep memory that they have allocated.
-	h.clients(10 * time.Second)
+	h.useFor(10*time.Second, loads, clients, *more)
 	warm := h.rested(fresh, fresh.heap*4)
 	if t.Failed() {
 		t.FailNow() // the rest of the test may take hours
@@ -214,7 +233,7 @@ func TestSoak(t *testing.T) {
 	for _, f := range []func(context.Context){h.reloads, h.drains, h.deaths, h.watch} {
 		trouble.Go(func() { f(ctx) })
 	}
-	h.clients(*length)
+	h.useFor(*length, loads, clients, *more)
 	stop()
 	trouble.Wait()
 	h.must(h.front.reload(h.config(0), "success"))

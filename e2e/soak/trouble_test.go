@@ -22,9 +22,7 @@ func (h *house) reloads(ctx context.Context) {
 		if h.form%7 == 0 {
 			config, result = config+badConfig+": 1\n", "failure"
 		}
-		if info, err := os.Stat(h.front.file("access.log")); err == nil && info.Size() > 64<<20 {
-			os.Remove(h.front.file("access.log")) // weir starts a new file
-		}
+		h.trimAccessLog()
 		h.report("a reload", h.front.reload(config, result))
 		pause(ctx, 700*time.Millisecond)
 		if h.form%5 == 0 { // a drain through the admin port, while clients run
@@ -32,6 +30,13 @@ func (h *house) reloads(ctx context.Context) {
 			pause(ctx, 300*time.Millisecond)
 			h.report("drain and undrain", errors.Join(err, h.front.post("/undrain")))
 		}
+	}
+}
+
+// trimAccessLog removes the access log if it is large. The next reload starts a new file.
+func (h *house) trimAccessLog() {
+	if info, err := os.Stat(h.front.file("access.log")); err == nil && info.Size() > 64<<20 {
+		os.Remove(h.front.file("access.log"))
 	}
 }
 

@@ -215,6 +215,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if s != nil {
 		c.add(&scriptHeaders{s})
+		if r.Response != nil && len(r.Response.Set) > 0 { // ingress-nginx sets custom-headers after the snippets
+			c.add(newResponseEdits(&config.HeaderEdits{Set: r.Response.Set}))
+		}
 	}
 	if r.CORS != nil && !r.CORS.AsNginx {
 		c.add(newCORS(r.CORS))

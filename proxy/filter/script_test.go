@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,4 +151,20 @@ func TestScriptOrder(t *testing.T) {
 	}
 	f("return 418;", "", "418")
 	f("", "return 418;", "204")
+}
+
+// ingress-nginx writes custom-headers after the snippets, so they win. hide-headers concerns only the headers of
+// endpoints, so what a snippet sets stays.
+func TestResponseEditsBesideSnippets(t *testing.T) {
+	c := Compile(&config.Route{Backend: "b", Script: &config.Script{Location: `more_set_headers "X-Custom: snippet" "X-Hidden: snippet";`},
+		Response: &config.HeaderEdits{Remove: []string{"X-Hidden"}, Set: []config.HeaderValue{{Name: "X-Custom", Value: "own"}}}}, nil)
+	x := newExchange("GET", "/")
+	x.res.Status = 200
+	addLines(&x.res.Head, "X-Hidden", "theirs", "X-Custom", "theirs")
+	if c.Answer(x) {
+		t.Fatal("the snippet answers")
+	}
+	if c.EditResponse(x, &x.res); !slices.Equal(lines(&x.res.Head), []string{"X-Hidden: snippet", "X-Custom: own"}) {
+		t.Errorf("the response has %q", lines(&x.res.Head))
+	}
 }

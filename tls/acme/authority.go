@@ -65,7 +65,7 @@ type engine struct {
 // with equal hashes share an authority.
 func settingsOf(a *config.ACME) string {
 	one := *a
-	one.Hosts = nil
+	one.Hosts, one.Issuer, one.Owner = nil, nil, ""
 	secrets := []string{string(a.Storage)} // json.Marshal does not show their text
 	if a.ExternalAccount != nil {
 		secrets = append(secrets, string(a.ExternalAccount.MACKey))
@@ -84,7 +84,7 @@ func nameOf(host string) string { return hello.Name(host) }
 func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	a := &authority{m: m, settings: *c, key: key, patience: 10 * time.Minute, taken: m.placeholder,
 		slots: make(chan struct{}, maxAttempts), probing: make(chan struct{}, 1)}
-	a.settings.Hosts = nil
+	a.settings.Hosts, a.settings.Issuer, a.settings.Owner = nil, nil, ""
 	if len(c.CAPool) > 0 {
 		a.pool = x509.NewCertPool()
 		if !a.pool.AppendCertsFromPEM(c.CAPool) {

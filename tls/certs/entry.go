@@ -48,6 +48,15 @@ func (e *entry) of(name string) []*candidate {
 	return []*candidate{{kind: k, name: name, get: func() (*tls.Certificate, error) { return e.managed.Certificate(name), nil }}}
 }
 
+// own returns the candidates of an entry for the clients of one TLS policy. Such an entry from an authority
+// has one name, that of a listener of a Gateway.
+func (e *entry) own() []*candidate {
+	if e.managed == nil {
+		return e.candidates
+	}
+	return e.of(e.leading)
+}
+
 // first returns the certificate that weir prefers for name; nil: there is none yet.
 func (e *entry) first(name string) *tls.Certificate {
 	c, err := e.of(name)[0].get()

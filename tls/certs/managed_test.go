@@ -313,3 +313,45 @@ func TestPlanKeepsGoodPairs(t *testing.T) {
 		t.Error("a pair that was never good is taken")
 	}
 }
+
+// Certificates that an authority issues for one TLS policy are served to the clients of this policy only, whatever
+// its names and even as the first entry.
+func TestAuthorityOfOnePolicy(t *testing.T) {
+	d := newDir(t)
+	m := &authority{}
+	store := New(NewMetrics(prometheus.NewRegistry()))
+	var missing []string
+	store.Missing = func(name string) { missing = append(missing, name) }
+	for range 2 {
+		plan, err := store.Plan([]config.Certificate{{ACME: &config.ACME{Hosts: []string{"a.example"}, KeyType: "p256", Owner: "p", OnDemand: &config.OnDemand{}}}}, func(*config.ACME) Managed { return m }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan.Commit()
+	}
+	get := func(owner, name string) *tls.Certificate {
+		t.Helper()
+		find := store.Get
+		if owner != "" {
+			find = store.Of(owner)
+		}
+		c, err := find(&tls.ClientHelloInfo{ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13}, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}})
+		if err != nil {
+			t.Errorf("%s, %s: %v", owner, name, err)
+		}
+		return c
+	}
+	if get("p", "a.example") != nil || !slices.Equal(missing, []string{"a.example"}) {
+		t.Errorf("there is a certificate before the authority issued one, or %q is missing", missing)
+	}
+	c := d.pair("a", "ecdsa", names("a", "a.example"))
+	m.give("a.example", c)
+	if get("p", "a.example").Leaf != c.Leaf || get("p", "").Leaf != c.Leaf {
+		t.Error("a client of the policy does not get the certificate")
+	}
+	for _, name := range []string{"a.example", "", "other.example"} {
+		if get("q", name) != nil || get("", name) != nil {
+			t.Errorf("a client of another policy gets the certificate for %q", name)
+		}
+	}
+}

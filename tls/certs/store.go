@@ -301,7 +301,11 @@ func (s *Store) Get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 // the policy. If it has none, crypto/tls refuses them with unrecognized_name.
 func (s *Store) Of(owner string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		cert, err := s.table.Load().ofOwner(owner, hello.Name(h.ServerName)).choose(h)
+		c := s.table.Load().ofOwner(owner, hello.Name(h.ServerName))
+		cert, err := c.choose(h)
+		if cert == nil && err == nil && len(c) > 0 && s.Missing != nil {
+			s.Missing(c[0].name)
+		}
 		return s.staples.with(cert), err
 	}
 }
@@ -310,19 +314,19 @@ func (s *Store) Of(owner string) func(*tls.ClientHelloInfo) (*tls.Certificate, e
 func (t *table) ofOwner(owner, name string) (c choice) {
 	entries := t.owned[owner]
 	if len(entries) == 1 {
-		return entries[0].candidates
+		return entries[0].own()
 	}
 	_, parent, _ := strings.Cut(name, ".")
 	for _, e := range entries {
 		if _, exact := slices.BinarySearch(e.names, name); exact {
-			c = c.with(e.candidates)
+			c = c.with(e.own())
 		} else if _, wild := slices.BinarySearch(e.names, "*."+parent); wild {
-			c = c.with(e.candidates)
+			c = c.with(e.own())
 		}
 	}
 	for _, e := range entries {
 		if len(c) == 0 || name == "" {
-			c = c.with(e.candidates)
+			c = c.with(e.own())
 		}
 	}
 	return c
@@ -357,8 +361,8 @@ func newTable(entries []*entry) *table {
 			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
 		}
 		t.addDemand(e)
-		if p := e.source.Pair; p != nil && p.Owner != "" {
-			t.owned[p.Owner] = append(t.owned[p.Owner], e)
+		if owner := ownerOf(e); owner != "" {
+			t.owned[owner] = append(t.owned[owner], e)
 		}
 	}
 	return t
@@ -378,16 +382,27 @@ const (
 
 func originOf(e *entry) origin {
 	switch p := e.source.Pair; {
+	case ownerOf(e) != "":
+		return fromOwner
 	case p == nil:
 		return fromFile
-	case p.Owner != "":
-		return fromOwner
 	case p.Default:
 		return fromDefault
 	case len(p.CertPEM) > 0:
 		return fromObject
 	}
 	return fromNothing
+}
+
+// ownerOf returns the TLS policy whose clients alone get the certificates of an entry; "": any.
+func ownerOf(e *entry) string {
+	switch {
+	case e.source.Pair != nil:
+		return e.source.Pair.Owner
+	case e.source.ACME != nil:
+		return e.source.ACME.Owner
+	}
+	return ""
 }
 
 // addNames sets the certificates and the origin of each name.
@@ -421,7 +436,7 @@ func (t *table) addNames(entries []*entry) {
 // hosts: weir must not show them to clients of other hosts.
 func leader(entries []*entry) *entry {
 	for _, e := range entries {
-		if p := e.source.Pair; p == nil || p.Default && p.Owner == "" {
+		if p := e.source.Pair; ownerOf(e) == "" && (p == nil || p.Default) {
 			return e
 		}
 	}
@@ -430,7 +445,7 @@ func leader(entries []*entry) *entry {
 
 // addDemand adds the names that e has on demand. The first entry with a name keeps it.
 func (t *table) addDemand(e *entry) {
-	if e.managed == nil || e.source.ACME.OnDemand == nil {
+	if e.managed == nil || e.source.ACME.OnDemand == nil || ownerOf(e) != "" {
 		return
 	}
 	hosts := e.source.ACME.OnDemand.Hosts

@@ -48,21 +48,21 @@ func (s *server) newCertificates() {
 	go s.warnOfEndings(s.ctx)
 }
 
-// readCertificates reads the certificate files of a file, and prepares its entries for
-// authorities. It waits for the file system, and changes nothing.
+// readCertificates reads the certificate files of a file. It waits for the file system, and
+// changes nothing.
 func (s *server) readCertificates(a *ahead, file *config.Config) (err error) {
-	if a.managed, err = s.acme.Prepare(file.Certificates); err != nil {
-		return err
-	}
 	a.files, err = s.certs.ReadFiles(file.Certificates)
 	return err
 }
 
-// planCertificates adds the certificates of objects to those that were read ahead. If both are in
-// effect already, there is nothing to do.
+// planCertificates adds the certificates of objects to those that were read ahead, and prepares the
+// entries of both for authorities. If both are in effect already, there is nothing to do.
 func (s *server) planCertificates(p *plan) (err error) {
 	if p.again && p.adopted != nil && p.objects.routing.SameCertificates(p.adopted.routing) {
 		return nil
+	}
+	if p.managed, err = s.acme.Prepare(p.cfg.Certificates); err != nil {
+		return err
 	}
 	p.certificates, err = s.certs.Plan(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return p.managed.Entry(a) }, p.files)
 	return err
@@ -71,10 +71,8 @@ func (s *server) planCertificates(p *plan) (err error) {
 // adoptCertificates puts the certificates of a plan into use. Certificates from
 // authorities take effect first, so that the table finds them.
 func (s *server) adoptCertificates(p *plan) {
-	if !p.again {
-		p.managed.Commit()
-	}
 	if p.certificates != nil {
+		p.managed.Commit()
 		p.certificates.Commit()
 		s.logEndings(!p.again)
 	}

@@ -225,7 +225,7 @@ func certificateFor(cfg *config.Config, store *certs.Store, name string) string 
 		return strings.Join(slices.Compact(found), ", or by the kind of key ")
 	}
 	for i := range cfg.Certificates {
-		if a := cfg.Certificates[i].ACME; a != nil && len(a.Hosts) == 0 && name != "" {
+		if a := cfg.Certificates[i].ACME; a != nil && a.Issuer == nil && len(a.Hosts) == 0 && name != "" {
 			text, _ := describeCertificate(&cfg.Certificates[i], store)
 			return text
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,6 +182,46 @@ routes:
 	o := r.overviewOf("")
 	if c := o.Certificates.Rows; len(c) != 1 || c[0].Source != "self-signed" || c[0].NotAfter.Before(time.Now()) || c[0].Names[0] != "own.test" || c[0].Soon {
 		t.Errorf("certificates %+v", c)
+	}
+}
+
+// Clients that need TLS 1.0 or 1.1 are shown with their host and network, and all handshakes by version.
+func TestOverviewShowsOldClients(t *testing.T) {
+	r := newRunning(t, `
+admin: {address: "@admin"}
+certificates:
+  - self_signed: {hosts: [old.test]}
+tls_policies:
+  partners: {min_version: "1.0", cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]}
+listeners:
+  web: {address: "@web", protocol: tls}
+routes:
+  - {name: a, listeners: [web], hosts: [old.test], tls_policy: partners, respond: {status: 204}}
+`, "admin", "web")
+	for _, version := range []uint16{tls.VersionTLS10, tls.VersionTLS11, tls.VersionTLS11, tls.VersionTLS12, tls.VersionTLS13} {
+		c, err := tls.Dial("tcp", r.address("web"), &tls.Config{ServerName: "old.test", InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: old.test\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, c) // the handshake is counted before the answer
+		c.Close()
+	}
+	o := r.overviewOf("")
+	if v := o.TLS.Versions; v["TLS 1.0"] != 1 || v["TLS 1.1"] != 2 || v["TLS 1.2"] != 1 || v["TLS 1.3"] != 1 {
+		t.Errorf("handshakes %v", v)
+	}
+	old := map[string]uint64{}
+	for _, c := range o.TLS.Old {
+		old[c.Version] = c.Count
+		if c.Host != "old.test" || c.Network != "127.0.0.0/24" || c.JA4 == "" || c.LastSeen.Before(r.started.Add(-time.Second)) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if len(o.TLS.Old) != 2 || old["TLS 1.0"] != 1 || old["TLS 1.1"] != 2 {
+		t.Errorf("old clients %+v", o.TLS.Old)
 	}
 }
 

@@ -33,8 +33,9 @@ type plan struct {
 	ofFile
 
 	// Made by prepare.
-	changes      uint64 // server.changes when the plan was begun
-	certificates *certs.Plan
+	changes      uint64      // server.changes when the plan was begun
+	managed      *acme.Plan  // certificates from authorities; nil: those in effect stay
+	certificates *certs.Plan // nil: those in effect stay
 	headers      map[string]*listener.Policy
 	sockets      *sockets.Plan
 	backends     *backend.Plan
@@ -47,8 +48,7 @@ type ofFile struct {
 	ech      []tls.EncryptedClientHelloKey
 	policies map[string]*policy.Policy
 	crls     *policy.CRLPlan
-	access   *access    // rules of the admin port
-	managed  *acme.Plan // certificates from authorities
+	access   *access // rules of the admin port
 }
 
 // ahead is the part of a plan that is made before the other parts. It needs only the file,
@@ -184,7 +184,7 @@ func (s *server) beginPlan(p *plan) error {
 	}
 	s.plans.Add(1)
 	p.changes, p.owned = s.changes, s.owned
-	p.certificates, p.adopted = nil, nil
+	p.managed, p.certificates, p.adopted = nil, nil, nil
 	if p.again {
 		p.ofFile = s.ofFile
 		if s.cluster != nil {

@@ -43,6 +43,7 @@ var families = []map[string]judge{
 	corses,
 	snippets,
 	reverses,
+	customHeaders,
 	proxySSLs,
 	customErrors,
 	logs,
@@ -76,7 +77,7 @@ var unread = map[string]judge{
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 
-	"custom-headers": always(No, "weir reads no ConfigMap of an Ingress yet, and serves the Ingress without these headers; set them in the application, or by more_set_headers in a configuration-snippet"), "connection-proxy-header": unless("keep-alive", Near, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
+	"connection-proxy-header": unless("keep-alive", Near, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),

@@ -31,18 +31,19 @@ type Settings struct {
 	DefaultBackend string
 	Aliases        []string // further names of the hosts, in lower case
 
-	Timeouts  Timeouts
-	Retries   Retries
-	BasicAuth BasicAuth
-	AuthURL   AuthURL
-	AuthTLS   AuthTLS
-	CORS      CORS
-	Limits    Limits
-	Snippets  Snippets
-	Reverse   Reverse
-	Errors    Errors
-	ProxySSL  ProxySSL
-	Unlogged  bool // the access log has no lines for the routes
+	Timeouts      Timeouts
+	Retries       Retries
+	BasicAuth     BasicAuth
+	AuthURL       AuthURL
+	AuthTLS       AuthTLS
+	CORS          CORS
+	Limits        Limits
+	Snippets      Snippets
+	Reverse       Reverse
+	CustomHeaders CustomHeaders
+	Errors        Errors
+	ProxySSL      ProxySSL
+	Unlogged      bool // the access log has no lines for the routes
 
 	Any bool // clients in Allow need no authentication, and authenticated ones need not be in Allow
 	// Everybody means that there is a list of the clients that may use the routes, and that it has

@@ -56,7 +56,7 @@ type Rated struct {
 // Read reads the data of the ConfigMap; nil has the controller's defaults. A value that the controller cannot read
 // counts as if it were not there.
 func Read(data map[string]string) *Settings {
-	s := &Settings{RedirectStatus: 308, defaults: map[string]string{}, auth: map[string]string{}, keys: map[string]string{}}
+	s := &Settings{RedirectStatus: 308, defaults: map[string]string{}, auth: map[string]string{}, keys: map[string]string{annotation.AllowedHeaders: ""}}
 	for name, value := range defaultValues {
 		s.take(name, value)
 	}

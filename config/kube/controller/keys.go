@@ -117,9 +117,9 @@ var keys = map[string]*key{
 
 	// How annotations are read.
 	"allow-snippet-annotations": {rating: annotation.Exact, passed: true}, "annotations-risk-level": {rating: annotation.Near, passed: true, why: "weir reads the annotations that it supports, whatever their level"},
-	"allow-cross-namespace-resources": not("weir reads Secrets and ConfigMaps only in the namespace of the Ingress", "false"),
+	"allow-cross-namespace-resources": {exact: []string{"false"}, rating: annotation.Near, passed: true, why: "the key counts for custom-headers; weir reads Secrets only in the namespace of the Ingress"},
 	"annotation-value-word-blocklist": needless("weir parses each annotation by itself, and makes no text of nginx from it"),
-	"global-allowed-response-headers": {rating: annotation.No, passed: true, why: "weir does not support the annotation custom-headers yet"},
+	annotation.AllowedHeaders:         {rating: annotation.Exact, passed: true},
 	"strict-validate-path-type":       needless("weir matches each path by its type, whatever the path has"),
 	"proxy-ssl-location-only":         needless("weir applies the annotations of an Ingress to its own paths"),
 

@@ -240,6 +240,10 @@ type Env interface {
 	// name for PROXY headers, and for TLS.
 	HasHeaderPolicy(name string) bool
 	HasTLSPolicy(name string) bool
+	// HasIssuer reports whether the file has an issuer of this name. MayIssue returns why it may not order a
+	// certificate of the host for an object of the namespace, or nil. The text follows the host.
+	HasIssuer(name string) bool
+	MayIssue(issuer, namespace, host string) error
 }
 
 // View is an Index while one Gateway is converted. It remembers the objects that the conversion looked

@@ -27,6 +27,9 @@ type Listener struct {
 	// TLSPolicy is the policy in the configuration file whose settings the listener has; empty: the
 	// default.
 	TLSPolicy string
+	// Issuer is the issuer in the configuration file that orders the certificate; empty: none, because there are
+	// Secrets, or nothing is to be ordered.
+	Issuer string
 	// Clients is how weir checks the certificates of clients.
 	Clients ClientCheck
 
@@ -162,6 +165,10 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 	if spec == nil {
 		spec = &gatewayv1.ListenerTLSConfig{}
 	}
+	l.Issuer = g.Annotations[Issuer]
+	if l.Set != nil {
+		l.Issuer = l.Set.Annotations[Issuer]
+	}
 	v.readOptions(l, spec.Options)
 	if value(spec.Mode, gatewayv1.TLSModeTerminate) == gatewayv1.TLSModePassthrough {
 		l.Passthrough = true
@@ -178,11 +185,12 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 			l.Secrets = append(l.Secrets, s)
 		}
 	}
-	if len(spec.CertificateRefs) == 0 {
+	refused := v.readIssuer(l)
+	if len(spec.CertificateRefs) == 0 && l.Issuer == "" {
 		unusable = problem(gatewayv1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs is empty; name a Secret of type kubernetes.io/tls.")
 	}
-	if len(l.Secrets) == 0 {
-		l.program = problem(gatewayv1.ListenerReasonInvalid, "The listener has no usable certificate. %s", unusable.Message)
+	if len(l.Secrets) == 0 && l.Issuer == "" {
+		l.lackCertificate(orElse(refused, unusable))
 	}
 	l.refs = orElse(l.refs, unusable)
 	if l.Protocol == gatewayv1.HTTPSProtocolType {

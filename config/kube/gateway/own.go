@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -19,10 +20,17 @@ const (
 	AnnotationHeaderPolicy = annotation.Own + "proxy-protocol"
 	AnnotationSSH          = annotation.Own + "ssh"
 	OptionTLSPolicy        = annotation.Own + "tls-policy"
+	// Issuer is an annotation of Gateways and ListenerSets, for their own listeners, and an option of one listener.
+	Issuer = annotation.Own + "issuer"
 )
 
-// ReasonPolicyNotFound is the reason of a condition: the configuration file has no policy of this name.
-const ReasonPolicyNotFound = "PolicyNotFound"
+// Reasons of conditions: the configuration file has no policy or issuer of this name, or the issuer may not
+// order the certificate.
+const (
+	ReasonPolicyNotFound   = "PolicyNotFound"
+	ReasonIssuerNotFound   = "IssuerNotFound"
+	ReasonIssuerNotAllowed = "IssuerNotAllowed"
+)
 
 // Own is what the annotations of a Gateway ask for.
 type Own struct {
@@ -70,14 +78,55 @@ func (v *View) readOptions(l *Listener, options map[gatewayv1.AnnotationKey]gate
 		value := string(options[name])
 		switch {
 		case !strings.HasPrefix(string(name), annotation.Own):
+		case name == Issuer:
+			l.Issuer = value
 		case name != OptionTLSPolicy:
-			l.accept = orElse(l.accept, problem(gatewayv1.ListenerReasonUnsupportedValue, "tls.options has %s, which weir does not know; write %s, or remove it.", name, OptionTLSPolicy))
+			l.accept = orElse(l.accept, problem(gatewayv1.ListenerReasonUnsupportedValue, "tls.options has %s, which weir does not know; write %s or %s, or remove it.", name, OptionTLSPolicy, Issuer))
 		case !v.HasTLSPolicy(value):
 			l.accept = orElse(l.accept, problem(ReasonPolicyNotFound, "tls.options has %s: %q, and tls_policies in weir's configuration has no policy of this name; write one of its names, or remove the option.", name, value))
 		default:
 			l.TLSPolicy = value
 		}
 	}
+}
+
+// readIssuer decides whether an issuer orders the certificate of a listener, and returns why it does not:
+// nil also if none is named. Certificates in Secrets take precedence, so that a team can move to its own.
+func (v *View) readIssuer(l *Listener) *Problem {
+	if l.Issuer == "" || len(l.Secrets) > 0 {
+		l.Issuer = ""
+		return nil
+	}
+	name := l.Issuer
+	l.Issuer = ""
+	switch {
+	case !v.HasIssuer(name):
+		return problem(ReasonIssuerNotFound, "%s names the issuer %q, which certificates in weir's configuration does not have; write one of its names.", Issuer, name)
+	case l.Hostname == "":
+		return problem(ReasonIssuerNotAllowed, "The issuer %s orders no certificate, because the listener has no hostname; give it one.", name)
+	}
+	if err := v.MayIssue(name, l.owner.Namespace, l.Hostname); err != nil {
+		return problem(ReasonIssuerNotAllowed, "The issuer %s orders no certificate: %s %v.", name, l.Hostname, err)
+	}
+	l.Issuer = name
+	return nil
+}
+
+// Owner is the object that has the listener: a Gateway or a ListenerSet.
+func (l *Listener) Owner() (kind string, name config.ObjectName) { return l.kind(), l.owner }
+
+// LoseIssuer says that the certificate of the listener is not ordered: its hostname belongs to an object of another
+// namespace.
+func (l *Listener) LoseIssuer(format string, args ...any) {
+	p := problem(ReasonIssuerNotAllowed, "The issuer %s orders no certificate: %s", l.Issuer, fmt.Sprintf(format, args...))
+	l.Issuer = ""
+	l.lackCertificate(p)
+}
+
+// lackCertificate says why a listener without any certificate serves nothing.
+func (l *Listener) lackCertificate(why *Problem) {
+	l.refs = orElse(l.refs, why)
+	l.program = problem(gatewayv1.ListenerReasonInvalid, "The listener has no usable certificate. %s", why.Message)
 }
 
 // LacksBackend says that the Service of an annotation cannot be used, because of err, which begins with its

@@ -37,6 +37,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways/status, listenersets/status, httproutes/status, grpcroutes/status, tlsroutes/status, tcproutes/status, backendtlspolicies/status]
   verbs: [patch]
+{{- end }}
+{{- $kubernetes := .Values.config.kubernetes | default dict }}
+{{- if or .Values.gateway.enabled ($kubernetes.ingress_nginx | default dict).config_map }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [list, watch]

@@ -1,0 +1,139 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/weirproxy/weir/config/kube/event"
+)
+
+const headersConfig = `
+listeners: {web: {address: ":80", protocol: http}}
+kubernetes: {class: weir, ingress_nginx: {config_map: default/controller}}
+`
+
+const headersObjects = `
+{apiVersion: v1, kind: ConfigMap, metadata: {name: controller}, data: {global-allowed-response-headers: "X-A,X-B"}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}
+---
+`
+
+// namingMap is an Ingress with custom-headers.
+func namingMap(name, configMap string) string {
+	return fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s, annotations: {nginx.ingress.kubernetes.io/custom-headers: default/%s}}, spec: {ingressClassName: weir, rules: [{host: %s.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}`, name, configMap, name)
+}
+
+// headersIn are the HTTP headers that a routing sets, and the reason of a closed route.
+func headersIn(r *Routing) string {
+	var all []string
+	for _, one := range r.Routes {
+		switch {
+		case one.Closure != nil:
+			all = append(all, "closed")
+		case one.Response == nil:
+			all = append(all, "none")
+		default:
+			for _, h := range one.Response.Set {
+				all = append(all, h.Name+"="+string(h.Value))
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// A change of a ConfigMap that an annotation names takes effect, and so does its removal. The first routes
+// have its HTTP headers: weir does not serve requests without them for a moment.
+func TestNamedMapsAreFollowed(t *testing.T) {
+	const first = `{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-A: "1"}}`
+	observe(t, headersConfig, headersObjects+namingMap("web", "headers")+"\n---\n"+first, func(t *testing.T, w *watched) {
+		f := func(want string) {
+			t.Helper()
+			if c := w.one(t); c.Routing == nil || headersIn(c.Routing) != want {
+				t.Fatalf("the routing is %+v, want %s", c.Routing, want)
+			}
+		}
+		f("X-A=1")
+		w.put(`{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-A: "2", X-B: "3"}}`)
+		f("X-A=2 X-B=3")
+		w.put(`{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-C: "2"}}`)
+		f("closed")
+		w.put(first)
+		f("X-A=1")
+		w.remove(first)
+		f("closed")
+		w.put(namingMap("web", "other") + "\n---\n" + strings.ReplaceAll(first, "headers", "other"))
+		f("X-A=1")
+		asked := w.selectionsOf(namedMaps)
+		if len(asked) != 2 || asked[0].Namespace != "default" || asked[0].Fields != "metadata.name=headers" {
+			t.Errorf("weir watches %+v", asked)
+		}
+		if n := len(w.named.known()); n != 1 {
+			t.Errorf("%d ConfigMaps are watched in the end", n)
+		}
+	})
+}
+
+// Without the right to read the ConfigMap, weir serves the Ingress without its HTTP headers, and says so in an
+// event. It is no trouble with the cluster. When somebody grants the right, the HTTP headers take effect.
+func TestNamedMapsWithoutARight(t *testing.T) {
+	const headers = `{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-A: "1"}}`
+	observe(t, headersConfig, headersObjects+headers, func(t *testing.T, w *watched) {
+		w.one(t)
+		w.mu.Lock()
+		w.server.mu.Lock()
+		w.refused[namedMaps] = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "headers", nil)
+		w.server.mu.Unlock()
+		w.mu.Unlock()
+		w.put(namingMap("web", "headers"))
+		c := w.latest(t)
+		if headersIn(c) != "none" || len(c.Events) != 1 || c.Events[0].Reason != event.ReasonUndone || !strings.Contains(c.Events[0].Message, "list and watch") {
+			t.Errorf("without the right the routing is %s, and has the events %v", headersIn(c), c.Events)
+		}
+		w.mu.Lock()
+		if len(w.troubles) > 0 {
+			t.Errorf("weir reports %v", w.troubles)
+		}
+		w.mu.Unlock()
+		w.server.mu.Lock()
+		delete(w.refused, namedMaps)
+		w.server.mu.Unlock()
+		time.Sleep(time.Minute) // client-go asks again after some time
+		if c := w.latest(t); headersIn(c) != "X-A=1" || len(c.Events) > 0 {
+			t.Errorf("with the right the routing is %s, and has the events %v", headersIn(c), c.Events)
+		}
+	})
+}
+
+// The number of watches is limited. The oldest Ingresses come first.
+func TestNamedMapsAreLimited(t *testing.T) {
+	objects := headersObjects
+	for i := range mostNamed + 2 {
+		objects += namingMap(fmt.Sprintf("web-%03d", i), fmt.Sprintf("headers-%03d", i)) + "\n---\n"
+	}
+	observe(t, headersConfig, objects, func(t *testing.T, w *watched) {
+		c := w.one(t).Routing
+		if got := strings.Count(headersIn(c), "none"); got != 2 || c.Routes[mostNamed].Closure != nil {
+			t.Errorf("%d routes have no ConfigMap: %v", got, c.Events[:2])
+		}
+		if n := len(w.selectionsOf(namedMaps)); n != mostNamed {
+			t.Errorf("%d ConfigMaps are watched", n)
+		}
+		w.remove(namingMap("web-000", "headers-000"))
+		if c := w.latest(t); strings.Count(headersIn(c), "none") != 1 {
+			t.Errorf("with one fewer, the routes are %s", headersIn(c))
+		}
+	})
+}
+
+// selectionsOf returns what a Source asked for.
+func (s *server) selectionsOf(kind Kind) []Selection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[kind]
+}
