@@ -107,7 +107,7 @@ func (u *updating) contestHosts() {
 
 // findContests finds all contests.
 func (u *updating) findContests() contests {
-	if len(u.joints.hosts) == 0 { // no Ingress names a host
+	if len(u.joints.hosts) == 0 && !u.gateways.order() { // only routes name hosts
 		return contests{}
 	}
 	routes := map[string][]namer{}
@@ -131,6 +131,16 @@ func (u *updating) findContests() contests {
 	}
 	u.contestOrders(all, routes)
 	return all
+}
+
+// order reports whether a Gateway orders certificates.
+func (k *gatewayConverter) order() bool {
+	for _, p := range k.parts {
+		if len(p.gateway.ordered) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // contestHost decides about one host. routes are the routes of each host.
