@@ -136,7 +136,7 @@ func (s *server) each(manifests string, do func(*fake.FakeControllerSource, runt
 
 func forEach[T runtime.Object](all []T, kind Kind, s *server, do func(*fake.FakeControllerSource, runtime.Object)) {
 	for _, o := range all {
-		do(s.of(kind), o)
+		do(s.of(kind), o.DeepCopyObject()) // two kinds may have the same object
 	}
 }
 
