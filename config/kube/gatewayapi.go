@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -18,17 +17,6 @@ import (
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
-
-// GatewayRouting is what the objects of the Gateway API add to a configuration besides routes and
-// backends.
-type GatewayRouting struct {
-	Listeners    []config.Listener
-	Policies     []config.TLSPolicy
-	Certificates []config.Certificate
-	// Status has the status of the classes first, then one for each Gateway. weir writes them when the
-	// routes are in effect. A Status never changes.
-	Status []*gateway.Status
-}
 
 // gatewayPart is the part of a Gateway, besides its routes and backends.
 type gatewayPart struct {
@@ -113,8 +101,8 @@ func (p *gatewayPart) renew(x *gateway.Index, g *gatewayv1.Gateway, a *gateway.A
 	return true
 }
 
-// sharing takes from an older part of the same Gateway, which may be nil, what is equal. Then others
-// need not compare it.
+// sharing replaces the lists of the part by equal lists of old, an earlier part of the same Gateway. Later
+// comparisons then find the same list, and do not compare its elements. old may be nil.
 func (p *part) sharing(old *part) *part {
 	if old == nil {
 		return p
@@ -374,79 +362,6 @@ func ruleName(r *gateway.Route, rule *gatewayv1.SectionName, index int) string {
 	return name + fmt.Sprint(index)
 }
 
-// joinGateways joins what the Gateways add to a configuration, unless it is what the last Routing
-// has. It is nil if weir serves none.
-func (u *updating) joinGateways(out *Routing) {
-	k := &u.gateways
-	if k.status == nil {
-		return
-	}
-	var last *GatewayRouting
-	if before := u.results.routing; before != nil {
-		last = before.Gateways
-	}
-	if last != nil && last.Status[0] == k.status && !u.touched(func(p *part) bool { return p.gateway != nil }) {
-		out.Gateways = last
-		return
-	}
-	before, now := k.joined, gatewayParts(maps.Values(k.parts))
-	k.joined = now
-	if last == nil {
-		last, before = &GatewayRouting{}, nil
-	}
-	r := &GatewayRouting{Status: []*gateway.Status{k.status}}
-	r.Listeners = joinedAgain(before, now, last.Listeners, func(p *gatewayPart) []config.Listener { return p.listeners })
-	r.Certificates = joinedAgain(before, now, last.Certificates, func(p *gatewayPart) []config.Certificate { return p.certificates })
-	r.Policies = withoutCopies(joinedAgain(before, now, last.Policies, func(p *gatewayPart) []config.TLSPolicy { return p.policies }))
-	for _, p := range now {
-		r.Status = append(r.Status, p.status)
-	}
-	if out.Gateways = r; sameList(r.Listeners, last.Listeners) && sameList(r.Certificates, last.Certificates) && sameList(r.Policies, last.Policies) && slices.Equal(r.Status, last.Status) {
-		out.Gateways = last
-	}
-}
-
-// joinedAgain joins a list of each part. It returns the last result if the same parts have the same lists.
-func joinedAgain[T any](before, now []*gatewayPart, last []T, of func(*gatewayPart) []T) (all []T) {
-	if slices.EqualFunc(before, now, func(a, b *gatewayPart) bool { return sameList(of(a), of(b)) }) {
-		return last
-	}
-	for _, p := range now {
-		all = append(all, of(p)...)
-	}
-	return all
-}
-
-// withoutCopies returns the first policy of each name, or all itself if no name occurs twice.
-func withoutCopies(all []config.TLSPolicy) []config.TLSPolicy {
-	known := make(map[string]bool, len(all))
-	for _, policy := range all {
-		known[policy.Name] = true
-	}
-	if len(known) == len(all) {
-		return all
-	}
-	kept := make([]config.TLSPolicy, 0, len(known))
-	for _, policy := range all {
-		if known[policy.Name] {
-			kept = append(kept, policy)
-			delete(known, policy.Name)
-		}
-	}
-	return kept
-}
-
-// gatewayParts returns the parts of Gateways, in a fixed order.
-func gatewayParts(parts iter.Seq[*part]) (all []*gatewayPart) {
-	for p := range parts {
-		if p.gateway != nil {
-			all = append(all, p.gateway)
-		}
-	}
-	slices.SortFunc(all, func(a, b *gatewayPart) int { return compareNames(gateway.NameOf(a.object), gateway.NameOf(b.object)) })
-	return all
-}
-
 // missingBackend returns the name of a backend whose requests get 500, and whose connections are closed
 // if raw. It is empty if the attachment is not accepted, because it has no route of weir then.
 func (c *gatewayConversion) missingBackend(a *gateway.Attachment, raw bool) string {
@@ -567,57 +482,4 @@ func shareBackends(r *config.Route, all []config.WeightedBackend) {
 		return
 	}
 	r.Backends = joined
-}
-
-// ownerOf is the Gateway that has one of weir's listeners.
-func (r *GatewayRouting) ownerOf(listener string) corev1.ObjectReference {
-	for _, s := range r.Status {
-		for _, g := range s.Gateways {
-			if g.Kind == gateway.KindGateway && strings.HasPrefix(listener, "gateway/"+g.ObjectName.String()+"/") {
-				return corev1.ObjectReference{APIVersion: gatewayv1.GroupVersion.String(), Kind: g.Kind, Namespace: g.Namespace, Name: g.Name, UID: g.UID}
-			}
-		}
-	}
-	return corev1.ObjectReference{}
-}
-
-// WithUnbound returns r while weir cannot listen on some addresses of Gateways: their status says so.
-// unbound has a sentence for each of weir's listeners without a socket. r, which may be nil, does not
-// change.
-func (r *GatewayRouting) WithUnbound(unbound map[string]string) *GatewayRouting {
-	if r == nil {
-		return nil
-	}
-	next := *r
-	next.Status = make([]*gateway.Status, len(r.Status))
-	for i, s := range r.Status {
-		next.Status[i] = s.WithUnbound(unbound)
-	}
-	return &next
-}
-
-// mergeInto adds r, which may be nil, to a configuration.
-func (r *GatewayRouting) mergeInto(c *config.Config) {
-	if r == nil {
-		return
-	}
-	c.Listeners = joined(c.Listeners, r.Listeners)
-	c.TLSPolicies = joined(c.TLSPolicies, r.Policies)
-	c.Certificates = joined(c.Certificates, r.Certificates)
-}
-
-// certificates are those of r, which may be nil.
-func (r *GatewayRouting) certificates() []config.Certificate {
-	if r == nil {
-		return nil
-	}
-	return r.Certificates
-}
-
-// AllListeners are the listeners of r that no file has.
-func (r *Routing) AllListeners() []config.Listener {
-	if r.Gateways == nil {
-		return r.Listeners
-	}
-	return slices.Concat(r.Listeners, r.Gateways.Listeners)
 }

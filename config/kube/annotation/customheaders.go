@@ -32,9 +32,9 @@ var (
 	objectName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
 )
 
-// setCustomHeaders reads custom-headers. The description of the annotation says that the ConfigMap must be in
-// the namespace of the Ingress. ingress-nginx does not check this. weir does, so that nobody reads the
-// ConfigMaps of others through an Ingress.
+// setCustomHeaders reads custom-headers. The description of the annotation requires a ConfigMap in the namespace
+// of the Ingress. ingress-nginx does not check this. weir checks it: otherwise a tenant could read the ConfigMaps
+// of another tenant through an Ingress.
 func setCustomHeaders(value string, c context, s *Settings) (Rating, string) {
 	allowed, configured := c.keys[AllowedHeaders]
 	namespace, name, whole := strings.Cut(value, "/")
