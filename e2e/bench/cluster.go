@@ -38,19 +38,8 @@ func clusterMain(args []string) error {
 	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
 	flags.StringVar(&o.profile, "profile", "", "write profiles of weir to this folder: of the heap when all is read and at the end, and of the CPU during the changes")
 	flags.Parse(args)
-	o.peers = []string{"weir"}
-	if err := o.build(); err != nil {
-		return err
-	}
-	defer o.cleanUp()
-	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
-		return err
-	}
-	if err := pinTo(loadCore); err != nil {
-		return err
-	}
 	c.options = &o
-	return c.measure()
+	return o.weirAlone(c.measure)
 }
 
 type manyIngresses struct {
@@ -77,7 +66,7 @@ func (c *manyIngresses) measure() error {
 		return err
 	}
 	begun := time.Now()
-	c.weir, err = start(proxyCore, filepath.Join(dir, "weir.out"), []string{fmt.Sprintf("GOMAXPROCS=%d", c.threads)}, c.options.weir, "run", "-c", filepath.Join(dir, "weir.yaml"))
+	c.weir, err = c.startWeir(dir)
 	if err != nil {
 		return err
 	}
@@ -106,15 +95,20 @@ func (c *manyIngresses) fill() (err error) {
 			c.api.put("/apis/discovery.k8s.io/v1/endpointslices", clusterSlice(i, c.pods))
 		}
 	}
+	return c.configure(url, "")
+}
+
+// configure writes the kubeconfig of an API server, and weir's configuration. more is added to the key kubernetes.
+func (c *manyIngresses) configure(url, more string) error {
 	kubeconfig := filepath.Join(c.setup.Dir, "kubeconfig")
 	return errors.Join(
 		os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \""+url+"\"}}]\nusers: [{name: u, user: {token: t}}]\n"+
 			"contexts: [{name: x, context: {cluster: c, user: u, namespace: weir}}]\ncurrent-context: x\n"), 0o600),
-		os.WriteFile(filepath.Join(c.setup.Dir, "weir.yaml"), fmt.Appendf(nil, `listeners: {web: {address: "127.0.0.1:%d", protocol: http}}
+		os.WriteFile(configOf(c.setup.Dir), fmt.Appendf(nil, `listeners: {web: {address: "127.0.0.1:%d", protocol: http}}
 admin: {address: "127.0.0.1:%d"}
 log: {level: error}
-kubernetes: {kubeconfig: %s, class: weir}
-`, c.setup.HTTPPort, c.setup.AdminPort, kubeconfig), 0o644))
+kubernetes: {kubeconfig: %s, class: weir%s}
+`, c.setup.HTTPPort, c.setup.AdminPort, kubeconfig, more), 0o644))
 }
 
 // status requests a path, and returns the status of the answer.

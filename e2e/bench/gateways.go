@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -56,22 +55,13 @@ func gatewaysMain(args []string) error {
 	if c.gateways < 1 || c.gateways > 4000 || c.ingresses < 2*c.gateways || c.every <= 0 {
 		return errors.New("-gateways has to be 1 to 4000, -routes at least twice as many, and -every more than 0")
 	}
-	o.peers = []string{"weir"}
-	if err := o.build(); err != nil {
-		return err
-	}
-	defer o.cleanUp()
-	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
-		return err
-	}
-	if out, err := exec.Command("ip", "route", "add", "local", gatewayNetwork, "dev", "lo").CombinedOutput(); err != nil {
-		return fmt.Errorf("the Gateways need addresses in a network namespace of root: %w: %s", err, out)
-	}
-	if err := pinTo(loadCore); err != nil {
-		return err
-	}
 	c.options = &o
-	return c.measure()
+	return o.weirAlone(func() error {
+		if out, err := exec.Command("ip", "route", "add", "local", gatewayNetwork, "dev", "lo").CombinedOutput(); err != nil {
+			return fmt.Errorf("the Gateways need addresses in a network namespace of root: %w: %s", err, out)
+		}
+		return c.measure()
+	})
 }
 
 type gatewayBench struct {
@@ -103,7 +93,7 @@ func (c *gatewayBench) measure() error {
 	}
 	c.visitor = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 	begun := time.Now()
-	c.weir, err = start(proxyCore, filepath.Join(dir, "weir.out"), []string{fmt.Sprintf("GOMAXPROCS=%d", c.threads)}, c.options.weir, "run", "-c", filepath.Join(dir, "weir.yaml"))
+	c.weir, err = c.startWeir(dir)
 	if err != nil {
 		return err
 	}
@@ -143,15 +133,7 @@ func (c *gatewayBench) fill() (err error) {
 		c.api.put("/api/v1/services", c.inTenant(i, clusterService(i)))
 		c.api.put("/apis/discovery.k8s.io/v1/endpointslices", c.sliceNo(i, 0))
 	}
-	kubeconfig := filepath.Join(c.setup.Dir, "kubeconfig")
-	return errors.Join(
-		os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \""+url+"\"}}]\nusers: [{name: u, user: {token: t}}]\n"+
-			"contexts: [{name: x, context: {cluster: c, user: u, namespace: weir}}]\ncurrent-context: x\n"), 0o600),
-		os.WriteFile(filepath.Join(c.setup.Dir, "weir.yaml"), fmt.Appendf(nil, `listeners: {web: {address: "127.0.0.1:%d", protocol: http}}
-admin: {address: "127.0.0.1:%d"}
-log: {level: error}
-kubernetes: {kubeconfig: %s, class: weir, gateways: {addresses: {pool: [%s]}}}
-`, c.setup.HTTPPort, c.setup.AdminPort, kubeconfig, gatewayPool), 0o644))
+	return c.configure(url, fmt.Sprintf(", gateways: {addresses: {pool: [%s]}}", gatewayPool))
 }
 
 const gatewayPath = "/apis/gateway.networking.k8s.io/v1/"

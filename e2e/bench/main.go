@@ -116,6 +116,31 @@ func (o *options) cleanUp() {
 	}
 }
 
+// weirAlone measures weir without peers: it builds weir, and calls measure on the core of the load, in a network
+// namespace of its own (see runApart).
+func (o *options) weirAlone(measure func() error) error {
+	o.peers = []string{"weir"}
+	if err := o.build(); err != nil {
+		return err
+	}
+	defer o.cleanUp()
+	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
+		return err
+	}
+	if err := pinTo(loadCore); err != nil {
+		return err
+	}
+	return measure()
+}
+
+// configOf is the path of weir's configuration in the folder of a measurement.
+func configOf(dir string) string { return filepath.Join(dir, "weir.yaml") }
+
+// startWeir starts weir on the core of proxies with the configuration in a folder.
+func (o *options) startWeir(dir string) (*process, error) {
+	return start(proxyCore, filepath.Join(dir, "weir.out"), []string{fmt.Sprintf("GOMAXPROCS=%d", o.threads)}, o.weir, "run", "-c", configOf(dir))
+}
+
 // haproxy3Flag defines the flag for the peer haproxy3.
 func (o *options) haproxy3Flag(flags *flag.FlagSet) {
 	flags.StringVar(&o.haproxy3, "haproxy3", "haproxy3", "binary of the peer haproxy3 (built from its repository: make TARGET=linux-glibc USE_OPENSSL=1 USE_PCRE2=1)")

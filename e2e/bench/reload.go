@@ -40,19 +40,8 @@ func reloadMain(args []string) error {
 	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of weir during the reloads to this folder")
 	flags.Parse(args)
-	o.peers = []string{"weir"}
-	if err := o.build(); err != nil {
-		return err
-	}
-	defer o.cleanUp()
-	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
-		return err
-	}
-	if err := pinTo(loadCore); err != nil {
-		return err
-	}
 	r.options, r.load.anew = &o, 20*time.Millisecond
-	return r.measure()
+	return o.weirAlone(r.measure)
 }
 
 type reloads struct {
@@ -86,7 +75,7 @@ func (r *reloads) measure() error {
 		return err
 	}
 	defer backend.stop()
-	r.weir, err = start(proxyCore, filepath.Join(dir, "weir.out"), []string{fmt.Sprintf("GOMAXPROCS=%d", r.threads)}, r.options.weir, "run", "-c", r.path())
+	r.weir, err = r.startWeir(dir)
 	if err != nil {
 		return err
 	}
@@ -212,15 +201,13 @@ func askNumber(port int) (number int, err error) {
 	return number, err
 }
 
-func (r *reloads) path() string { return filepath.Join(r.setup.Dir, "weir.yaml") }
-
 // writeConfig writes the configuration to a new file, which then replaces the old one.
 func (r *reloads) writeConfig() error {
 	next := filepath.Join(r.setup.Dir, "next.yaml")
 	if err := os.WriteFile(next, []byte(r.config()), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, r.path())
+	return os.Rename(next, configOf(r.setup.Dir))
 }
 
 // config returns a configuration with many routes. Half of the routes have filters.
