@@ -93,8 +93,9 @@ type OnDemand struct {
 	Concurrent int
 }
 
-// ACMEIssuer is the name by which Gateways request certificates, and who may request which.
+// ACMEIssuer lets Gateways and ListenerSets of a cluster request certificates from an ACME entry.
 type ACMEIssuer struct {
+	// Name is the value of the issuer annotation.
 	Name string
 	// Allow has at least one rule. A name is allowed if one of the rules allows it.
 	Allow []IssuerAllow

@@ -148,9 +148,9 @@ func (s *server) adoptFormer(b *former) error {
 const readyInterval = 20 * time.Millisecond
 
 // takeOver waits until this process is ready, accepts connections when the former process says so,
-// and returns when the former process has left. If the former process ends meanwhile, this one takes
-// over at once, because nobody else serves the clients in the accept queues. After an error this
-// process has to end.
+// and returns when the former process has left. If the former process ends meanwhile, this process
+// takes over at once: the accept queues may have clients, and no other process accepts them. After an
+// error this process must end.
 func (s *server) takeOver(signals <-chan os.Signal) error {
 	b := s.former
 	if err := s.awaitReady(signals); err != nil {

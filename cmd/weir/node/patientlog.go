@@ -9,18 +9,18 @@ import (
 
 // The limits of a patientLog.
 const (
-	// logPatience is how long the first line waits for a destination that takes nothing.
+	// logPatience is how long Write waits for a destination that blocks.
 	logPatience = 100 * time.Millisecond
 	// logBacklog limits the bytes of lines that wait for the destination.
 	logBacklog = 1 << 20
 )
 
-// patientLog writes the lines of weir's own log. If the destination takes nothing, for example a pipe
-// that nobody reads or a terminal that is stopped, lines wait in memory or are dropped: requests and
-// reloads go on. Otherwise Write returns when the line is written, so that no line is missing if weir ends.
+// patientLog writes the lines of weir's own log. The destination may block, for example a pipe without a
+// reader or a stopped terminal. Then lines wait in memory or are dropped, and requests and reloads continue.
+// While the destination works, Write returns after the line was written. So no line is missing when weir ends.
 type patientLog struct {
 	to io.Writer
-	// lost is called with the number of dropped lines, when the destination takes lines again.
+	// lost is called with the number of dropped lines after the destination has written all waiting lines.
 	lost func(lines int)
 
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type logLine struct {
 	done chan struct{} // closed when it is written
 }
 
-// Write implements io.Writer. It never returns an error: nobody could read it.
+// Write implements io.Writer. It returns no error, because weir has no other place to report it.
 func (w *patientLog) Write(p []byte) (int, error) {
 	line, stuck := w.add(p)
 	if line == nil || stuck {

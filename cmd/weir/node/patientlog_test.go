@@ -27,7 +27,8 @@ func (w *stuckWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A log that nobody reads delays weir once, for a moment. Its lines are written later, or dropped and reported.
+// A log without a reader delays weir by logPatience at most once. When a reader comes, weir writes the waiting
+// lines and reports the number of dropped lines.
 func TestStuckLogDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &stuckWriter{may: make(chan struct{})}

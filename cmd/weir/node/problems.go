@@ -15,28 +15,28 @@ import (
 // status page later events hide it.
 type lasting struct {
 	mu    sync.Mutex
-	known map[any]status.Problem // by what has the problem
+	known map[any]status.Problem // the key is the object with the problem, such as an access log
 }
 
-// begins notes that what has a problem. A later text replaces an earlier one.
-func (l *lasting) begins(what any, text string) {
+// begins adds the problem of an object. If the object has one already, only its text is replaced.
+func (l *lasting) begins(object any, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil {
 		l.known = make(map[any]status.Problem)
 	}
 	p := status.Problem{Since: time.Now().UTC(), Text: text}
-	if before, ok := l.known[what]; ok {
+	if before, ok := l.known[object]; ok {
 		p.Since = before.Since
 	}
-	l.known[what] = p
+	l.known[object] = p
 }
 
-// ends notes that what has no problem any more.
-func (l *lasting) ends(what any) {
+// ends removes the problem of an object, if it has one.
+func (l *lasting) ends(object any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.known, what)
+	delete(l.known, object)
 }
 
 // list returns the problems. The oldest comes first.
