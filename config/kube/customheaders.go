@@ -20,7 +20,7 @@ import (
 // ingress-nginx, weir closes an Ingress whose ConfigMap is missing, or has something that it must not have.
 // If weir cannot read the ConfigMap, it serves the Ingress without these headers: they restrict no access.
 
-// NamedMap is what weir knows of a ConfigMap that an annotation names. The zero value means that the
+// NamedMap is the last known state of a ConfigMap that an annotation names. The zero value means that the
 // ConfigMap does not exist.
 type NamedMap struct {
 	Map *corev1.ConfigMap
@@ -31,7 +31,7 @@ type NamedMap struct {
 // notYet is Unread of a ConfigMap that no conversion has asked for before.
 const notYet = "weir has not read it yet"
 
-// namedMap returns what weir knows of a ConfigMap. Source then watches the ConfigMap; the oldest object that
+// namedMap returns the last known state of a ConfigMap. Source then watches the ConfigMap; the oldest object that
 // needs it was created at this time.
 func (v *conversion) namedMap(name config.ObjectName, created time.Time) NamedMap {
 	if v.looked != nil {

@@ -89,8 +89,8 @@ func (u *updating) convertGateways() (converted int) {
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
 
-// renew reports whether the part has these inputs, or inputs of which weir reads the same. If so, the part
-// refers to the new objects.
+// renew reports whether these inputs would give the same part. If so, the part refers to the new objects from
+// now on.
 func (p *gatewayPart) renew(x *gateway.Index, g *gatewayv1.Gateway, a *gateway.Assigned) bool {
 	name, class := gateway.NameOf(g), x.ClassOf(g)
 	if !gateway.Same(p.object, g) || !gateway.Same(p.class, class) || !gateway.SameSets(p.sets, x.SetsOf(name)) || !slices.Equal(p.attached, x.RoutesOf(name)) ||

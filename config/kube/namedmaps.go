@@ -87,7 +87,7 @@ func (n *named) change(ctx context.Context, wanted []config.ObjectName) (added [
 		if !slices.Contains(wanted, name) {
 			i.cancel()
 			delete(n.running, name)
-			n.source.answered(namedMaps) // if its watch failed, nobody needs it any more
+			n.source.answered(namedMaps) // a failed watch of it is no trouble any more
 		}
 	}
 	for _, name := range wanted {
@@ -133,7 +133,7 @@ func (n *named) start(ctx context.Context, name config.ObjectName) (i *namedInfo
 	return i, nil
 }
 
-// known returns what weir knows of the ConfigMaps that it watches.
+// known returns the last known states of all ConfigMaps that were named.
 func (n *named) known() map[config.ObjectName]NamedMap {
 	n.mu.Lock()
 	defer n.mu.Unlock()

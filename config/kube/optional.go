@@ -291,7 +291,7 @@ func allOptional[T any](s *Source, kind Kind) (found []T) {
 	return found
 }
 
-// sameGatewayObject reports whether weir reads the same of two states of an object of the Gateway API.
+// sameGatewayObject is gateway.Same for objects of any kind.
 func sameGatewayObject(old, now any) bool {
 	a, okA := old.(metav1.Object)
 	b, okB := now.(metav1.Object)

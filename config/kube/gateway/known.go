@@ -12,8 +12,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Known are the Routes of objects. An object keeps its Route while weir reads the same of it, also if the
-// API server has a new state of it, for example after weir wrote its status.
+// Known has the Route of each object. A new state of an object keeps the Route if only fields differ that
+// weir does not read. So the status that weir writes causes no second conversion.
 type Known struct {
 	routes map[metav1.Object]*Route
 	latest map[routeKey]metav1.Object // the object of each Route
@@ -51,7 +51,7 @@ func (k *Known) of(o metav1.Object) *Route {
 	return r
 }
 
-// Same reports whether weir reads the same of two states of an object of the Gateway API. The
+// Same reports whether two states of an object of the Gateway API are equal in the fields that weir reads. The
 // generation changes with the spec. No status counts, except the addresses of a Gateway, which weir keeps
 // in its status.
 func Same(old, now metav1.Object) bool {
@@ -68,12 +68,12 @@ func Same(old, now metav1.Object) bool {
 		maps.Equal(old.GetAnnotations(), now.GetAnnotations()) && old.GetDeletionTimestamp().Equal(now.GetDeletionTimestamp())
 }
 
-// sameObjects reports whether weir reads the same of two lists of objects.
+// sameObjects calls Same for the pairs of two lists of objects.
 func sameObjects[T metav1.Object](old, now []T) bool {
 	return slices.EqualFunc(old, now, func(a, b T) bool { return Same(a, b) })
 }
 
-// SameSets reports whether weir reads the same of two lists of ListenerSets.
+// SameSets is sameObjects for ListenerSets.
 func SameSets(old, now []*gatewayv1.ListenerSet) bool { return sameObjects(old, now) }
 
 // compareTexts compares the texts NAMESPACE/NAME of two names, and does not make these texts.
