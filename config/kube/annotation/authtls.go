@@ -37,7 +37,7 @@ const (
 	badCN        = "ingress-nginx ignores an Ingress with this value, so " + closedFor + "; write CN= and a regular expression"
 	longCN       = "weir cannot use this regular expression, so " + closedFor + "; write it in RE2, with at most 1024 bytes"
 	badCertPage  = "ingress-nginx ignores an Ingress with this value, so " + closedFor + "; write a URL such as https://www.example.org/certificates"
-	innerPage    = "weir redirects only to a whole URL, so " + closedFor + "; write one such as https://www.example.org/certificates"
+	innerPage    = "nginx serves a path of the host itself to clients without a certificate, and weir lets no request past the check, so " + closedFor + "; write the URL of a page on another host, such as https://www.example.org/certificates"
 	badPass      = "ingress-nginx ignores an Ingress with this value; weir takes it for false"
 )
 

@@ -83,7 +83,7 @@ var unread = map[string]judge{
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
 	"proxy-max-temp-file-size": unless("0", Near, buffers), "client-body-buffer-size": always(Near, buffers),
-	"proxy-http-version": unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
+	"proxy-http-version": unless("1.1", Near, "weir sends HTTP/1.1 to Services, and accepts responses in HTTP/1.0; only a Service that cannot read a chunked request body sees the difference"),
 
 	"ssl-ciphers":               always(No, oneHost),
 	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
