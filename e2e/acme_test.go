@@ -104,9 +104,7 @@ tls_policies:
 		return partners.Handshake()
 	})
 	ca.wantIssued(plain, robots, partners.ConnectionState().PeerCertificates[0])
-	if !strings.Contains(ca.process.log.String(), `Binding with CA using kid "kid-1"`) {
-		t.Error("the account was not bound to the external one")
-	}
+	ca.process.log.awaits(t, `Binding with CA using kid "kid-1"`)
 	for challenge, want := range map[string]float64{"http-01": 1, "tls-alpn-01": 2} {
 		if n := w.metric("weir_acme_challenges_total", "type", challenge, "result", "answered"); n < want {
 			t.Errorf("%v challenges of type %s were answered", n, challenge)

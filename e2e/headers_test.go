@@ -103,9 +103,7 @@ listeners:
 routes: [{listeners: [web, more], backend: app}]
 backends: {app: {endpoints: ['@app']}}
 `)
-			if !strings.Contains(w.log.String(), `write \"trust: [for, proto]\" to confirm this`) {
-				t.Errorf("nothing warns of a file from before trust could be said:\n%s", w.log.String())
-			}
+			w.log.awaits(t, `write \"trust: [for, proto]\" to confirm this`)
 			at := map[string]string{"web": freePort(t), "more": freePort(t)}
 			config := ""
 			for name, address := range at {

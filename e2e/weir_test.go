@@ -429,6 +429,17 @@ func (b *logBuffer) reset() {
 	b.text.Reset()
 }
 
+// awaits waits for a text. The output of a process arrives a moment after the process has written it.
+func (b *logBuffer) awaits(t testing.TB, text string) {
+	t.Helper()
+	eventually(t, "the log has "+text, func() error {
+		if !strings.Contains(b.String(), text) {
+			return fmt.Errorf("it is\n%s", b.String())
+		}
+		return nil
+	})
+}
+
 func (b *logBuffer) tail(n int) string {
 	s := b.String()
 	return s[max(0, len(s)-n):]
