@@ -14,7 +14,6 @@ const (
 	varint  = 0
 	fixed64 = 1
 	bytesOf = 2
-	fixed32 = 5
 )
 
 func appendTag(b []byte, field, wire int) []byte {

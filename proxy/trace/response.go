@@ -1,8 +1,9 @@
 package trace
 
 import (
-	"encoding/binary"
 	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // PartialError is the error of a request of which the receiver refused some spans.
@@ -38,37 +39,25 @@ func Refused(response []byte) error {
 
 // fieldOf returns the value of a field of a message, a number or bytes. ok is false if the message does
 // not have it, or has another form.
-func fieldOf(message []byte, field uint64) (number uint64, value []byte, ok bool) {
+func fieldOf(message []byte, field protowire.Number) (number uint64, value []byte, ok bool) {
 	for len(message) > 0 {
-		tag, n := binary.Uvarint(message)
-		if n <= 0 {
+		found, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
 			return 0, nil, false
 		}
-		message, number, value = message[n:], 0, nil
-		size := uint64(0)
-		switch tag & 7 {
-		case varint, bytesOf:
-			if number, n = binary.Uvarint(message); n <= 0 {
-				return 0, nil, false
-			}
-			message = message[n:]
-			if tag&7 == bytesOf {
-				number, size = 0, number
-			}
-		case fixed64:
-			size = 8
-		case fixed32:
-			size = 4
-		default:
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(found, kind, message); n < 0 {
 			return 0, nil, false
 		}
-		if size > uint64(len(message)) {
-			return 0, nil, false
+		switch {
+		case found == field && kind == protowire.VarintType:
+			number, _ = protowire.ConsumeVarint(message)
+			return number, nil, true
+		case found == field && kind == protowire.BytesType:
+			value, _ = protowire.ConsumeBytes(message)
+			return 0, value, true
 		}
-		value, message = message[:size], message[size:]
-		if tag>>3 == field {
-			return number, value, true
-		}
+		message = message[n:]
 	}
 	return 0, nil, false
 }
