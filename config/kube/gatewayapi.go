@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -25,6 +25,9 @@ type GatewayRouting struct {
 	Listeners    []config.Listener
 	Policies     []config.TLSPolicy
 	Certificates []config.Certificate
+	// Replicas are the EndpointSlices of the Pods of weir, if the Services of Gateways lead to these.
+	// They are in the order of their names.
+	Replicas []*discoveryv1.EndpointSlice
 	// Status has the status of the classes first, then one for each Gateway. weir writes them when the
 	// routes are in effect. A Status never changes.
 	Status []*gateway.Status
@@ -69,7 +72,7 @@ func (u *updating) convertGateways() (converted int) {
 		k.known = gateway.Known{}
 	}
 	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
-	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
+	assigned := u.assign(x)
 	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
@@ -91,10 +94,19 @@ func (u *updating) convertGateways() (converted int) {
 		u.added = append(u.added, k.parts[name])
 	}
 	u.dropAll(slices.Collect(maps.Values(before)))
-	if classes := x.Classes(u.settings.Gateways.Services); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+	if classes := x.Classes(u.settings.Gateways); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
 		k.status = &gateway.Status{Classes: classes}
 	}
 	return converted
+}
+
+// assign gives the Gateways their addresses.
+func (u *updating) assign(x *gateway.Index) map[config.ObjectName]*gateway.Assigned {
+	a := &u.settings.Gateways.Addresses
+	if a.Service != nil {
+		return x.FromBalancers(u.o.Gateway, a.Service, u.conversion.service)
+	}
+	return gateway.FromPool(x.Gateways(), a.Pool)
 }
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
@@ -145,7 +157,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	}
 	c.separate()
 	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
-	if v.settings.Gateways.Services {
+	if v.settings.Gateways.KeepsServices() {
 		c.part.status.Service = c.Service()
 	}
 	view.Forget()
@@ -179,13 +191,13 @@ const noCertificates = "gateway/none"
 // policies and certificates of the Gateway's listeners.
 func (c *gatewayConversion) listen() {
 	for _, l := range c.Listeners {
-		if !l.Serves() || len(c.Assigned.Addresses) == 0 || c.Rejected() {
+		if !l.Serves() || c.Rejected() {
 			continue
 		}
 		if c.ports[l.Port] == nil {
 			c.open(l)
 		}
-		if l.Terminates() {
+		if l.Terminates() && c.ports[l.Port] != nil {
 			c.secure(l)
 		}
 	}
@@ -207,27 +219,23 @@ func (c *gatewayConversion) separate() {
 
 // open makes weir's listeners for the port of a listener.
 func (c *gatewayConversion) open(l *gateway.Listener) {
-	for _, address := range c.Assigned.Addresses {
-		name := fmt.Sprintf("gateway/%s/%s/%d", c.Object.Namespace, c.Object.Name, l.Port)
-		if len(c.Assigned.Addresses) > 1 {
-			name += "/" + address.String()
-		}
-		made := config.NewListener(name)
+	for _, socket := range c.Assigned.Sockets(gateway.NameOf(c.Object), l.Port) {
+		made := config.NewListener(socket.Name)
 		made.HeaderPolicy = c.Own.HeaderPolicy
-		made.Network, made.Address = "tcp", netip.AddrPortFrom(address, uint16(l.Port)).String()
+		made.Network, made.Address, made.PublicPort = "tcp", socket.Address, socket.PublicPort
 		switch {
 		case l.TLSPort():
 			made.Protocol, made.UnknownPolicy = config.ProtocolTLS, noCertificates
 			made.HTTP2.Offer = true
 			c.addPolicy(config.TLSPolicy{Name: noCertificates}, config.DefaultTLSPolicy)
 		case l.Protocol == gatewayv1.TCPProtocolType:
-			made.Protocol, made.HTTP2 = config.ProtocolTCP, config.ListenerHTTP2{}
+			made.Protocol, made.HTTP2, made.PublicPort = config.ProtocolTCP, config.ListenerHTTP2{}, 0
 		default:
 			made.Protocol = config.ProtocolHTTP
 			made.HTTP2.PriorKnowledge = true // gRPC has no other way without TLS
 		}
 		c.part.listeners = append(c.part.listeners, made)
-		c.ports[l.Port] = append(c.ports[l.Port], name)
+		c.ports[l.Port] = append(c.ports[l.Port], socket.Name)
 	}
 }
 
@@ -352,12 +360,12 @@ func (u *updating) joinGateways(out *Routing) {
 	if classes == nil {
 		return
 	}
-	before := u.results.routing
-	if before != nil && before.Gateways != nil && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+	before, replicas := u.results.routing, ordered(u.o.Gateway.Replicas)
+	if before != nil && before.Gateways != nil && slices.Equal(before.Gateways.Replicas, replicas) && before.Gateways.Status[0] == classes && !u.touched(func(p *part) bool { return p.gateway != nil }) {
 		out.Gateways = before.Gateways
 		return
 	}
-	r := &GatewayRouting{Status: []*gateway.Status{classes}}
+	r := &GatewayRouting{Status: []*gateway.Status{classes}, Replicas: replicas}
 	known := map[string]bool{}
 	for _, p := range gatewayParts(maps.Values(u.gateways.parts)) {
 		r.Listeners = append(r.Listeners, p.listeners...)

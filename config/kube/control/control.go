@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -56,6 +57,9 @@ type Wanted struct {
 	// Controller is the name of weir's controller there.
 	Gateways   []*gateway.Status
 	Controller string
+	// Replicas are the EndpointSlices of the Pods of weir, to which the Services of Gateways lead; nil:
+	// these lead to addresses of Gateways.
+	Replicas []*discoveryv1.EndpointSlice
 }
 
 // Event reports an error of an object.
@@ -129,6 +133,9 @@ func (c *Control) Want(w Wanted) {
 	}
 	if before == nil || before.Controller != w.Controller || !slices.Equal(before.Gateways, w.Gateways) {
 		wake(c.gatewayWork)
+		wake(c.services)
+	}
+	if before != nil && !slices.Equal(before.Replicas, w.Replicas) {
 		wake(c.services)
 	}
 	if before == nil || !slices.Equal(before.Events, w.Events) {
