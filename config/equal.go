@@ -58,7 +58,7 @@ func (t *RouteRetries) equal(o *RouteRetries) bool {
 	if t == nil || o == nil {
 		return t == o
 	}
-	return t.Attempts == o.Attempts && t.Within == o.Within && t.NonIdempotent == o.NonIdempotent && slices.Equal(t.When, o.When) && t.Unshared == o.Unshared
+	return t.Attempts == o.Attempts && t.Within == o.Within && t.Backoff == o.Backoff && t.NonIdempotent == o.NonIdempotent && slices.Equal(t.When, o.When) && t.Unshared == o.Unshared
 }
 
 func (f *Respond) equal(o *Respond) bool {

@@ -81,6 +81,7 @@ func (v *draft) checkRoutes() {
 		v.checkRespond(r)
 		v.checkGuards(r)
 		v.checkAuth(r)
+		v.checkBackoff(r)
 		v.checkGroups(r)
 		v.checkErrorPages(r)
 		v.checkMirror(r)

@@ -23,6 +23,7 @@ type RouteTimeouts struct {
 type RouteRetries struct {
 	Attempts int           // the maximum number of attempts of one request, all of them, at least 1
 	Within   time.Duration // no attempt begins later, from the first one on; 0: no limit
+	Backoff  time.Duration // the minimum wait before weir repeats a request; 0: none
 	// NonIdempotent repeats requests of every method, even if the endpoint may have acted on them.
 	NonIdempotent bool
 	// When lists the failures after which weir repeats requests, besides those that it always
@@ -114,13 +115,25 @@ func (r *Route) timeoutsKey() value {
 
 var triesTimeoutsRules = []*schema{hasAny("request", "try", "connect", "response_head", "body_idle", "send")}
 
+// checkBackoff reports a wait before retries that never fits into the request timeout.
+func (v *draft) checkBackoff(r *Route) {
+	if r.Retries != nil && r.Timeouts != nil && r.Timeouts.Request != 0 && r.Retries.Backoff >= r.Timeouts.Request {
+		v.failAt(v.places[&r.Retries.Backoff], "is not shorter than timeouts.request (%s), so weir would repeat no request; write less, or take one of them out", short(r.Timeouts.Request))
+	}
+}
+
 func (r *Route) retriesKey() value {
 	return optional(&r.Retries, func() *RouteRetries { return &RouteRetries{Attempts: 3} }, func(t *RouteRetries) section {
 		return section{object: &r.Retries, keys: []key{
 			{"attempts", number(&t.Attempts, 1, 10), "Maximum number of attempts per request, all of them: the first one, and those to addresses that refuse the connection."},
 			{"when", list(&t.When, retryCauseValue), "The failures after which weir repeats a request, besides those that it always repeats: connect, timeout, reset, statuses such as 503 or 500-599."},
 			{"within", duration(&t.Within, 10*time.Millisecond, day).shownIf(t.Within != 0).byDefault("no limit"), "No attempt begins later than this after the first one."},
+			{"backoff", duration(&t.Backoff, 10*time.Millisecond, day).shownIf(t.Backoff != 0).byDefault("none"), "How long weir waits before it repeats a request: at least this, and at most half as long again, at random."},
 			{"non_idempotent", truth(&t.NonIdempotent).shownIf(t.NonIdempotent), "Whether weir also repeats requests that are not idempotent, such as POST. An endpoint may have acted on the first attempt."},
+		}, check: func(v *draft, _ keySet, n *Tree, p path) {
+			if t.Within != 0 && t.Backoff >= t.Within {
+				v.failAt(v.places[&t.Backoff], "is not shorter than within (%s), so weir would repeat no request; write less, or take one of them out", short(t.Within))
+			}
 		}}
 	})
 }

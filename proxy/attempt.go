@@ -68,10 +68,7 @@ func (a *attempt) lostDial(err error) *outcome {
 		a.endpoint.Failed(err)
 		return &outcome{failure: unsent, status: dialStatus(err), reason: connectFailed, err: err}
 	}
-	if reason := a.all.requester.cutFor(); reason != "" {
-		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
-	}
-	return &outcome{failure: clientGone, reason: "client_gone", err: err} // the client reset the stream
+	return a.all.abandoned(err)
 }
 
 func dialStatus(err error) int {
@@ -238,6 +235,7 @@ func (a *attempt) gotHead() *outcome {
 		return nil
 	}
 	if err := to.flush(); err != nil {
+		a.link.Abort() // the endpoint has switched protocols, and would take a regular end for the client's
 		return to.writeFailed(err)
 	}
 	return tunnelOpened

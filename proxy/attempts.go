@@ -23,7 +23,6 @@ type attempts struct {
 	req     *message.Request  // as the endpoints get it
 	res     *message.Response // the response of the running attempt
 	account *memory.Account   // charged for the response
-	begun   time.Time         // when the time for the first attempt began
 	whole   bool              // the request's body has arrived: no read waits for the client
 	relay   func() bool       // attempt.relayReady, bound once
 
@@ -151,7 +150,7 @@ func (a *attempts) repeatable(t failure) bool {
 	}
 	safe := a.req.Idempotent || a.limits != nil && a.limits.unsafe
 	if a.limits.keepsBodies() {
-		return safe && a.upload.repeatable() && a.inTime()
+		return safe && a.upload.repeatable()
 	}
 	return safe && a.upload == nil
 }

@@ -3,14 +3,28 @@ package proxy
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 // Wait waits for an event, such as the turn of a guard's check. It ends early if the client has gone,
 // or if weir cuts its connection.
 func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
-	cut := &waitCut{made: make(chan struct{})}
-	x.wire.CutAlso(cut)
 	defer x.relink()
+	return waitUnlessGone(x, event, patience)
+}
+
+// leaver is a requester, as a wait sees it.
+type leaver interface {
+	CutAlso(other conn.Cuttable)
+	gone() bool
+}
+
+// waitUnlessGone waits for an event until patience ends, or until the requester has gone or is cut;
+// then gone is not nil. Afterwards the caller links the requester again.
+func waitUnlessGone(of leaver, event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
+	cut := &waitCut{made: make(chan struct{})}
+	of.CutAlso(cut)
 	enough, look := time.NewTimer(patience), time.NewTicker(clientCheck)
 	defer enough.Stop()
 	defer look.Stop()
@@ -23,14 +37,14 @@ func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened
 		case <-cut.made:
 			return false, errClientGone
 		case <-look.C:
-			if x.gone() {
+			if of.gone() {
 				return false, errClientGone
 			}
 		}
 	}
 }
 
-// waitCut makes a cut of the client's connection or stream end a Wait.
+// waitCut makes a cut of the client's connection or stream end a wait.
 type waitCut struct {
 	made chan struct{} // closed by the first Cut
 	was  atomic.Bool

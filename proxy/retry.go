@@ -19,6 +19,9 @@ type trier interface {
 	// repeatable reports whether the trier may send the same again after an attempt that
 	// ended with t.
 	repeatable(t failure) bool
+	// pause waits before the next attempt, if the limits have a backoff. It returns the outcome if
+	// nobody waits for the next attempt any longer.
+	pause() *outcome
 }
 
 // retries are the attempts for one request or tunnel, and their limit. All retries of weir
@@ -33,6 +36,7 @@ type retries struct {
 	excused int               // attempts that do not count: the address refused or could not be reached
 	connect time.Duration     // how long the last attempt to connect took
 	trace   *trace.Trace      // nil: the request is not traced
+	begun   time.Time         // when the request timeout of limits began
 	queued  time.Time         // when the wait for the endpoint began; zero: the backend has no queue
 	first   time.Time         // when the first attempt began; set only if limits has within
 }
@@ -70,6 +74,11 @@ func (r *retries) run(t trier) *outcome {
 		if tried = append(tried, e); r.once || !r.allows(t, o, tried) {
 			return o
 		}
+		if r.rests(o) {
+			if gone := t.pause(); gone != nil {
+				return gone
+			}
+		}
 		fresh = fresh || o.failure == unanswered || o.failure == dropped // another idle connection may have ended as well
 	}
 }
@@ -96,7 +105,7 @@ func (r *retries) waited() {
 // ended, the request may be the cause, so weir tries only another endpoint.
 func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	b, reason, spends := r.backend, backend.RetryClosed, true
-	if o.failure != discarded && !r.mayBegin() {
+	if o.failure != discarded && !r.mayBegin(r.rests(o)) {
 		return false
 	}
 	switch o.failure {

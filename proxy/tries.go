@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
 )
 
 // tryLimits are the timeouts and retries of a route, in the form that attempts need. A nil
@@ -16,6 +19,7 @@ type tryLimits struct {
 	waits          waits         // 0: those of the backend
 	attempts       int           // 0: the limit of the backend
 	within         time.Duration // after the first attempt, in which others may begin; 0: no limit
+	backoff        time.Duration // the minimum wait before a retry; 0: none
 	unsafe         bool          // repeat requests that are not idempotent, too
 	timeout, reset bool          // repeat after these failures
 	unshared       bool          // the share of the backend does not limit the retries
@@ -72,7 +76,7 @@ func newTryLimits(r *config.Route) *tryLimits {
 		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send}
 	}
 	if t := r.Retries; t != nil {
-		l.attempts, l.within, l.unsafe, l.unshared = t.Attempts, t.Within, t.NonIdempotent, t.Unshared
+		l.attempts, l.within, l.backoff, l.unsafe, l.unshared = t.Attempts, t.Within, t.Backoff, t.NonIdempotent, t.Unshared
 		for _, cause := range t.When {
 			l.timeout = l.timeout || cause == config.RetryTimeout
 			l.reset = l.reset || cause == config.RetryReset
@@ -93,11 +97,11 @@ func (l *tryLimits) keepsBodies() bool { return l != nil && l.attempts > 1 }
 const mostKeptBody = 64 << 10
 
 // deadline returns the end of the request timeout; zero: there is none.
-func (a *attempts) deadline() time.Time {
-	if a.limits == nil || a.limits.request == 0 {
+func (r *retries) deadline() time.Time {
+	if r.limits == nil || r.limits.request == 0 {
 		return time.Time{}
 	}
-	return a.begun.Add(a.limits.request)
+	return r.begun.Add(r.limits.request)
 }
 
 // limit sets the time until which the attempt must have the head of the response.
@@ -149,7 +153,7 @@ func (a *attempts) ranOut(err error) *outcome {
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
 	if l == nil || status < 400 || status > 599 || !l.statuses[status-400] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.inTime() || !a.mayBegin() || !a.retries.allowRetry() {
+		a.made >= a.most() || !a.mayBegin(true) || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}
@@ -168,9 +172,55 @@ func (r *retries) most() int {
 	return r.backend.Settings().Retries.Attempts
 }
 
-// mayBegin reports whether the time in which attempts may begin has not ended.
-func (r *retries) mayBegin() bool {
-	return r.limits == nil || r.limits.within == 0 || time.Since(r.first) < r.limits.within
+// left returns the time that is left in which another attempt may begin.
+func (r *retries) left() time.Duration {
+	left := time.Duration(math.MaxInt64)
+	if r.limits != nil && r.limits.within != 0 {
+		left = r.limits.within - time.Since(r.first)
+	}
+	if end := r.deadline(); !end.IsZero() {
+		left = min(left, time.Until(end))
+	}
+	return left
+}
+
+// mayBegin reports whether another attempt may begin in time. rests: weir waits before.
+func (r *retries) mayBegin(rests bool) bool {
+	if r.limits == nil {
+		return true
+	}
+	if rests {
+		return r.left() > r.limits.backoff
+	}
+	return r.left() > 0
+}
+
+// rests reports whether weir waits before it repeats a request after the outcome o. An idle
+// connection that had ended is no failure of an endpoint, and neither is a GOAWAY.
+func (r *retries) rests(o *outcome) bool {
+	return r.limits != nil && r.limits.backoff != 0 && o.failure != unanswered && !(o.failure == refused && http2.GoingAway(o.err))
+}
+
+// pause waits before another attempt: at least backoff of the route, and at most half as long
+// again, because otherwise requests that failed at the same time would be repeated at the same
+// time. It returns the outcome if the requester does not wait any longer; nil: it does.
+func (a *attempts) pause() *outcome {
+	least := a.limits.backoff
+	more := min(least, a.left()-least) / 2
+	_, err := waitUnlessGone(a.requester, nil, least+rand.N(max(more, 0)+1))
+	a.requester.CutAlso(nil)
+	if err == nil {
+		return nil
+	}
+	return a.abandoned(err)
+}
+
+// abandoned returns the outcome if weir cut the requester, or the requester has gone.
+func (a *attempts) abandoned(err error) *outcome {
+	if reason := a.requester.cutFor(); reason != "" {
+		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
+	}
+	return &outcome{failure: clientGone, reason: "client_gone", err: err} // the client left, or reset its stream
 }
 
 // connectAgain reports whether another attempt may follow one without a connection.

@@ -91,6 +91,9 @@ func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *bac
 // repeatable returns false: an attempt that did not fail to connect is a tunnel.
 func (d *tunnelDial) repeatable(failure) bool { return false }
 
+// pause does nothing: the limits of a route are for requests.
+func (d *tunnelDial) pause() *outcome { return nil }
+
 func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Link, _ bool) *outcome {
 	d.rec.Endpoint = e.Address()
 	begun := time.Now()

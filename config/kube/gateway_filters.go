@@ -236,13 +236,19 @@ func (f *httpFilters) tries(rule *gatewayv1.HTTPRouteRule) error {
 		}
 	}
 	if rule.Retry != nil {
-		f.route.Retries = retryRule(rule.Retry)
+		var err error
+		if f.route.Retries, err = retryRule(rule.Retry); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// mostBackoff limits how long the retries of a rule wait. It is the limit of retries.backoff in the file.
+const mostBackoff = 24 * time.Hour
+
 // retryRule converts retries. The number of attempts is that of retries in the Gateway API.
-func retryRule(from *gatewayv1.HTTPRouteRetry) *config.RouteRetries {
+func retryRule(from *gatewayv1.HTTPRouteRetry) (*config.RouteRetries, error) {
 	r := &config.RouteRetries{Attempts: 2, Unshared: true, When: []config.RetryCause{config.RetryConnect, config.RetryTimeout, config.RetryReset}}
 	if from.Attempts != nil {
 		r.Attempts = *from.Attempts + 1
@@ -250,5 +256,9 @@ func retryRule(from *gatewayv1.HTTPRouteRetry) *config.RouteRetries {
 	for _, code := range from.Codes {
 		r.When = append(r.When, config.RetryCause(strconv.Itoa(int(code))))
 	}
-	return r
+	var err error
+	if r.Backoff, err = apiDuration(from.Backoff); err != nil || r.Backoff < 0 || r.Backoff > mostBackoff {
+		return nil, fmt.Errorf("retry.backoff %q is not a duration of up to 24h", *from.Backoff)
+	}
+	return r, nil
 }

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,8 +89,11 @@ func TestIdleBackendsRest(t *testing.T) {
 			t.Errorf("%d reports, want 3: %v", n, w.outages)
 		}
 		w.mu.Unlock()
+		more := settings("other", "10.0.0.3:80", "10.0.0.4:80")
+		more.RampUp = time.Hour
+		w.update(two, more)
 		acquire(t, w.set.Backend("other")).Release()
-		w.update(two) // removed while awake
+		w.update(two) // removed while awake, in its slow start
 		time.Sleep(12 * time.Second)
 		if n := len(awakeOf(w.set)); n != 0 {
 			t.Errorf("%d removed backends are awake", n)
@@ -117,5 +121,33 @@ func TestRetryBudgetAfterRest(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
+	})
+}
+
+// Work that comes while a backend is about to rest keeps it awake: it stays on the list, or comes back to it.
+func TestWorkComesBeforeRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that no second passes, and no tick happens
+		w := newWorld(t, Options{})
+		w.update(settings("app", "10.0.0.1:80"))
+		b := w.set.Backend("app")
+		for range 20_000 {
+			b.stocked.Store(0)
+			b.awake.Store(true)
+			var work sync.WaitGroup
+			work.Go(func() {
+				b.stocked.Store(1)
+				b.wake()
+			})
+			rests := b.rests()
+			work.Wait()
+			b.opts.awake.mu.Lock()
+			listed := len(b.opts.awake.list)
+			b.opts.awake.list = nil
+			b.opts.awake.mu.Unlock()
+			if stays := !rests; listed > 1 || stays == (listed == 1) {
+				t.Fatalf("the backend stays on the list: %t, and was added %d times", stays, listed)
+			}
+		}
+		b.stocked.Store(0)
 	})
 }

@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var realSystemd = flag.Bool("systemd", false, "start systemd itself for TestSystemd; needs root, and the cgroups of systemd")
+
+// systemdBoots is the script that starts a systemd in its own namespaces. Only $WORK and folders in memory
+// can be written, so that no other unit of the machine changes anything: systemd-tmpfiles would empty /tmp.
+const systemdBoots = `set -e
+mount --make-rprivate /
+mount -t tmpfs none $WORK/etc
+cp -a /etc/. $WORK/etc/
+mount --move $WORK/etc /etc
+for folder in /var/lib /var/log /var/tmp /usr/local/bin /run; do mount -t tmpfs -o mode=755 none $folder; done
+mkdir -p /run/systemd/system /run/test
+mount --bind $WORK /run/test
+mount -t tmpfs -o mode=1777 none /tmp
+cp /run/test/weir /usr/local/bin/weir
+mkdir -p /etc/weir
+cp /run/test/weir.yaml /etc/weir/
+cd /run/systemd/system
+cp /run/test/units/* .
+for folder in /lib/systemd/system/*.target.wants /etc/systemd/system/*.target.wants; do
+	for unit in $(ls $folder); do ln -sf /dev/null $unit; done
+done
+for unit in systemd-remount-fs.service systemd-journald.socket dbus.socket tmp.mount swap.target; do ln -sf /dev/null $unit; done
+mount -t proc proc /proc
+mount -o remount,ro,bind /
+exec /lib/systemd/systemd --system --unit=test.target --log-target=console --show-status=no
+`
+
+// systemd is a real one, with the unit of deploy/systemd.
+type systemd struct {
+	t    *testing.T
+	work string // $WORK, which systemd sees as /run/test
+	pid  int
+	url  string // of weir
+}
+
+func startSystemd(t *testing.T) *systemd {
+	t.Helper()
+	s := &systemd{t: t, work: t.TempDir()}
+	address := freePort(t)
+	s.url = "http://" + address
+	s.write("weir.yaml", fmt.Sprintf(`listeners: {web: {address: %q, protocol: http}}
+health: {address: %q}
+storage: /var/lib/weir
+access_log: {path: /var/log/weir/access.log}
+drain: {lame_duck: 0s, timeout: 5s}
+routes: [{name: hello, listeners: [web], respond: {status: 200, body: hello}}]
+`, address, freePort(t)))
+	unit, err := os.ReadFile("../deploy/systemd/weir.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("units/weir.service", string(unit))
+	s.write("units/weir-web.socket", "[Unit]\nDefaultDependencies=no\n[Socket]\nListenStream="+address+"\nFileDescriptorName=web\nService=weir.service\n")
+	s.write("units/test.target", "[Unit]\nDefaultDependencies=no\n")
+	s.write("etc/empty", "") // the folder for /etc
+	binary, err := os.ReadFile(executable(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("weir", string(binary))
+
+	cmd := exec.Command("sh", "-c", systemdBoots)
+	cmd.Env = append(os.Environ(), "WORK="+s.work, "container=weir-test")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC, Pdeathsig: syscall.SIGKILL}
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		cmd.Process.Kill() // and with it all processes of the namespace
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	eventually(t, "systemd starts", func() error {
+		_, err := s.try("systemctl", "is-active", "test.target")
+		return err
+	})
+	return s
+}
+
+func (s *systemd) write(name, text string) {
+	s.t.Helper()
+	path := filepath.Join(s.work, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// try runs a command beside systemd.
+func (s *systemd) try(command ...string) (string, error) {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	out, err := exec.CommandContext(ctx, "nsenter", append([]string{"-t", fmt.Sprint(s.pid), "-m", "-p", "-u", "-i", "--"}, command...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+func (s *systemd) run(command ...string) string {
+	s.t.Helper()
+	out, err := s.try(command...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// dropIn changes the unit.
+func (s *systemd) dropIn(name, text string) {
+	s.t.Helper()
+	s.write(name, text)
+	const folder = "/run/systemd/system/weir.service.d/"
+	s.run("mkdir", "-p", folder)
+	s.run("cp", "/run/test/"+name, folder)
+	s.run("systemctl", "daemon-reload")
+}
+
+// property returns what systemd knows about the unit.
+func (s *systemd) property(name string) string {
+	s.t.Helper()
+	return s.run("systemctl", "show", "weir", "--property="+name, "--value")
+}
+
+// awaitProcess waits until the unit is active with another main process than before, which answers.
+func (s *systemd) awaitProcess(before string) string {
+	s.t.Helper()
+	eventually(s.t, "another process than "+before, func() error {
+		if now := s.property("MainPID"); now == before || now == "0" || s.property("ActiveState") != "active" {
+			return fmt.Errorf("the main process is %s, and the unit %s", now, s.property("ActiveState"))
+		}
+		return s.ask()
+	})
+	return s.property("MainPID")
+}
+
+// ask sends a request over a new connection.
+func (s *systemd) ask() error {
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get(s.url)
+	if err != nil {
+		return err
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return errors.New(r.Status)
+	}
+	return nil
+}
+
+// asking sends requests while f runs. None may fail.
+func (s *systemd) asking(f func()) {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			if err := s.ask(); err != nil {
+				s.t.Errorf("request %d failed: %v", n, err)
+				return
+			}
+		}
+		s.t.Logf("%d requests", n)
+	})
+	defer beside.Wait()
+	defer stop()
+	f()
+}
+
+// TestSystemd: with the shipped unit and a real systemd weir starts, reloads, upgrades itself and recovers,
+// and systemd knows its main process at any time. No request fails that a process could answer.
+func TestSystemd(t *testing.T) {
+	if !*realSystemd {
+		t.Skip("starts systemd: runs with -systemd, as root (go test ./e2e -run '^TestSystemd$' -systemd)")
+	}
+	s := startSystemd(t)
+	s.run("systemctl", "start", "weir")
+	first := s.awaitProcess("0")
+
+	s.asking(func() {
+		s.run("systemctl", "reload", "weir")
+		if now := s.property("MainPID"); now != first {
+			t.Errorf("a reload replaced process %s by %s", first, now)
+		}
+	})
+
+	s.dropIn("upgrade.conf", "[Service]\nExecReload=\nExecReload=/bin/kill -USR2 $MAINPID\nWatchdogSec=4\nStandardError=append:/run/test/log\n")
+	s.run("systemctl", "restart", "weir") // so that its log is a file
+	first = s.awaitProcess(first)
+	var second string
+	s.asking(func() {
+		s.run("systemctl", "reload", "weir")
+		second = s.awaitProcess(first)
+	})
+
+	s.run("sh", "-c", "echo 'unknown: 1' >> /etc/weir/weir.yaml")
+	s.asking(func() {
+		s.run("systemctl", "reload", "weir")
+		eventually(t, "the upgrade fails", func() error {
+			log, err := os.ReadFile(filepath.Join(s.work, "log"))
+			if err == nil && !strings.Contains(string(log), "the upgrade failed, and this process continues") {
+				err = errNotYet
+			}
+			return err
+		})
+	})
+	if now := s.property("MainPID"); now != second {
+		t.Errorf("a failed upgrade replaced process %s by %s", second, now)
+	}
+	s.run("cp", "/run/test/weir.yaml", "/etc/weir/weir.yaml")
+
+	// The watchdog restarts a process that stands still, also one that came by an upgrade.
+	s.run("systemctl", "reload", "weir")
+	third := s.awaitProcess(second)
+	s.run("kill", "-STOP", third)
+	s.awaitProcess(third)
+	if n := s.property("NRestarts"); n != "1" {
+		t.Errorf("systemd restarted weir %s times", n)
+	}
+	s.run("systemctl", "stop", "weir")
+	if state := s.property("ActiveState") + " " + s.property("Result"); state != "inactive success" {
+		t.Errorf("weir has stopped, and systemd says %s", state)
+	}
+
+	// With socket activation, even a restart and a death lose nothing.
+	s.dropIn("sockets.conf", "[Service]\nSockets=weir-web.socket\n")
+	s.run("systemctl", "start", "weir-web.socket")
+	if err := s.ask(); err != nil {
+		t.Fatalf("the first client did not start weir: %v", err)
+	}
+	before := s.awaitProcess("0")
+	s.asking(func() {
+		for _, change := range [][]string{{"reload", "weir"}, {"restart", "weir"}, {"kill", "--signal=KILL", "--kill-who=main", "weir"}} {
+			s.run(append([]string{"systemctl"}, change...)...)
+			before = s.awaitProcess(before)
+		}
+	})
+	s.run("systemctl", "stop", "weir-web.socket", "weir")
+}
