@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -256,8 +256,8 @@ func TestDrainUntilQuiet(t *testing.T) {
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
 	w.stillRunning(1500 * time.Millisecond)
-	if resp, err := control.Post("http://"+w.at("admin")+"/undrain", "", nil); err != nil || resp.StatusCode != http.StatusConflict {
-		t.Errorf("the drain of a process that ends is taken back: %v, %v", resp, err)
+	if out, err := exec.Command(executable(t), "undrain", w.at("admin")).CombinedOutput(); err == nil || !strings.Contains(string(out), "its drain cannot be taken back") {
+		t.Errorf("weir undrain after SIGTERM: %v: %s", err, out)
 	}
 	if status, body, err := w.get("admin", "/status"); err != nil || status != 200 || !strings.Contains(body, `"load_balancers_told": false`) {
 		t.Errorf("the status is %d %v: %s", status, err, body)
