@@ -343,6 +343,9 @@ func (v *draft) checkKubernetes() {
 	if v.given(&k.Namespaces) && v.given(&k.NamespaceLabels) {
 		v.failAt(v.places[&k.NamespaceLabels], "namespaces says already which ones; keep one of the two")
 	}
+	if k.Gateways != nil {
+		v.checkGateways(k.Gateways)
+	}
 	if k.TCP != nil {
 		checkName(v, &k.TCP.HeaderPolicy, "proxy_protocol policy", v.headers, func(h *HeaderPolicy) string { return h.Name })
 	}

@@ -140,6 +140,8 @@ var (
 	onDemandRules    = []*schema{hasAny("ask", "hosts")}
 	kubernetesRules  = []*schema{apart("namespaces", "namespace_labels")}
 	publishRules     = []*schema{hasOne("service", "addresses", "nodes")}
+
+	gatewayAddressesRules = []*schema{hasOne("pool", "service")}
 )
 
 // acmeRules: staging: true stands for a directory. Only DNS-01 proves the control of

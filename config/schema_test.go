@@ -142,8 +142,8 @@ var beyond = map[string][]string{
 	"the values come from the environment": {
 		"environment: unset", "environment: value is never printed", "an admin port off loopback whose token is missing in the environment", "storage of another kind",
 	},
-	"a pattern cannot compute: bits outside a mask, bounds of durations with several units, one duration above another": {
-		"an error behind an alias is one for each use", "header_timeout under a second", "drain", "health_check: timeout over interval",
+	"a pattern cannot compute: bits outside a mask, bounds of durations with several units, one duration or port above another": {
+		"an error behind an alias is one for each use", "header_timeout under a second", "drain", "health_check: timeout over interval", "a large range of ports for Gateways",
 	},
 	"a schema cannot look up a name, or compare values, in another section": {
 		"address: taken", "address: every address and one", "address: socket taken", "address: taken by the health port and admin", "address: the default of admin", "metrics where a listener is",

@@ -10,11 +10,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// The cases of ingress-nginx's test/e2e/annotations/affinity.go and affinitymode.go. Left out are: "should change cookie
-// name on ingress definition change", which TestSettingsChangeAnIngress of config/kube has; "should warn user when
-// use-regex is true", because weir takes the beginning of the expression; "should work with server-alias annotation",
-// which TestIngressAliases has; "Balanced affinity mode should balance", which compares only annotations; and "Check
-// persistent affinity mode", which TestRolloutsKeepSessions of e2e/kube has.
+// The cases of ingress-nginx's test/e2e/annotations/affinity.go. TestIngressAliases has the one about aliases.
 func TestIngressAffinity(t *testing.T) {
 	const on, name = "affinity: cookie", "session-cookie-name: SERVERID"
 	i := newIngressRig(t, "",
@@ -107,6 +103,52 @@ func TestIngressAffinityAfterFailures(t *testing.T) {
 		if again.StatusCode != 200 || again.Header.Get("Pod") == first.Header.Get("Pod") || (again.Header.Get("Set-Cookie") != "") != moves {
 			t.Errorf("change-on-failure %v: status %d from Pod %s, cookie %q", moves, again.StatusCode, again.Header.Get("Pod"), again.Header.Get("Set-Cookie"))
 		}
+	}
+}
+
+func TestIngressAffinityChangesName(t *testing.T) {
+	named := func(name string) string {
+		return ingress("a/sticky", 1, "change.foo.com Prefix / app", "affinity: cookie", "session-cookie-name: "+name)
+	}
+	i := newIngressRig(t, "", named("SERVERID"))
+	for _, name := range []string{"SERVERID", "OTHERCOOKIENAME"} {
+		i.change(named(name))
+		if got := i.ask("GET http://change.foo.com/").Header.Get("Set-Cookie"); !strings.HasPrefix(got, name+"=") {
+			t.Errorf("the cookie is %q, want %s", got, name)
+		}
+	}
+}
+
+// The case "Check persistent affinity mode" of ingress-nginx's test/e2e/annotations/affinitymode.go.
+func TestIngressAffinityWhileScaling(t *testing.T) {
+	manifest := ingress("a/sticky", 1, "affinity-mode-persistent.com Prefix / three", "affinity: cookie", "session-cookie-name: hello-cookie",
+		"session-cookie-expires: 172800", "session-cookie-max-age: 172800", "ssl-redirect: false", "affinity-mode: persistent", "session-cookie-hash: sha1")
+	i := newIngressRig(t, "", manifest)
+	first := i.ask("GET http://affinity-mode-persistent.com/")
+	cookie, _, _ := strings.Cut(first.Header.Get("Set-Cookie"), ";")
+	again := func() reaction { return i.ask("GET http://affinity-mode-persistent.com/\nCookie: " + cookie) }
+	for range 5 {
+		i.pods++
+		i.change(manifest)
+		if got := again(); got.Header.Get("Pod") != first.Header.Get("Pod") {
+			t.Errorf("beside %d Pods the client gets Pod %s, and had %s", i.pods, got.Header.Get("Pod"), first.Header.Get("Pod"))
+		}
+	}
+	i.pods = 0
+	i.change(manifest)
+	if got := again(); got.StatusCode != 503 {
+		t.Errorf("without Pods: status %d", got.StatusCode)
+	}
+	for name := range i.servers { // the next Pods have other addresses
+		for _, s := range i.servers[name] {
+			s.Close()
+		}
+		delete(i.servers, name)
+	}
+	i.pods = 2
+	i.change(manifest)
+	if got := again(); got.StatusCode != 200 || !strings.HasPrefix(got.Header.Get("Set-Cookie"), "hello-cookie=") {
+		t.Errorf("with new Pods: status %d, cookie %q", got.StatusCode, got.Header.Get("Set-Cookie"))
 	}
 }
 

@@ -274,3 +274,28 @@ func TestIngressAuthTLSWithoutPaths(t *testing.T) {
 		}
 	}
 }
+
+// The case "should reload the nginx config when auth-tls-match-cn is updated" of ingress-nginx's
+// test/e2e/annotations/authtls.go, and the same for auth-tls-verify-client.
+func TestIngressAuthTLSChanges(t *testing.T) {
+	ca := writeCA(t)
+	good := ca.leaf(&x509.Certificate{Subject: pkix.Name{CommonName: "authtls"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	secret := secretManifest("a/ca", "ca.crt", pemText("CERTIFICATE", ca.cert.Raw))
+	i := newIngressRig(t, "", secret)
+	for _, c := range []struct{ annotation, with, without string }{
+		{"auth-tls-verify-client: on", "app GET /", "400"},
+		{"auth-tls-verify-client: off", "app GET /", "app GET /"},
+		{"auth-tls-match-cn: CN=notvalid", "403", "400"},
+		{"auth-tls-match-cn: CN=authtls", "app GET /", "400"},
+		{"auth-tls-match-cn: CN=(itwillmatch|withthenextoption|authtls)", "app GET /", "400"},
+		{"auth-tls-verify-depth: 2", "app GET /", "400"},
+	} {
+		i.change(secret + ingress("a/app", 1, "a.example Prefix / app", "tls: a.example", "auth-tls-secret: a/ca", c.annotation))
+		if got := i.askAs("", "a.example/", "", 0, good).short(); got != c.with {
+			t.Errorf("%s: with a certificate %s, want %s", c.annotation, got, c.with)
+		}
+		if got := i.askAs("", "a.example/", "", 0).short(); got != c.without {
+			t.Errorf("%s: without a certificate %s, want %s", c.annotation, got, c.without)
+		}
+	}
+}

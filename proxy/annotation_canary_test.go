@@ -11,12 +11,7 @@ func canaryManifests(annotations ...string) string {
 	return ingress("a/main", 2, "foo.test Prefix /info main") + ingress("a/canary", 1, "foo.test Prefix /info alt", append(annotations, "canary: true")...)
 }
 
-// The cases of ingress-nginx's test/e2e/annotations/canary.go. Left out are: "if the mainline ingress is modified" and
-// "if the canary ingress is modified", because TestSettingsChangeAnIngress of config/kube has changes; the creation in
-// another order, because TestGolden converts the objects in both orders; and "should not use canary as a catch-all
-// server", "should not use canary with domain as a server" and "does not crash when canary ingress has multiple paths to
-// the same non-matching backend", which look into the configuration of nginx. TestIngressCanaryWithoutMain has what
-// they are about. TestIngressAffinityOfCanaries has the cases about affinity.
+// The cases of ingress-nginx's test/e2e/annotations/canary.go. TestIngressAffinityOfCanaries has those about affinity.
 func TestIngressCanaries(t *testing.T) {
 	f := func(name string, annotations []string, want map[string]string) {
 		t.Helper()
@@ -80,5 +75,55 @@ func TestIngressCanaryWithoutMain(t *testing.T) {
 		if got := i.ask("GET " + request).short(); got != want {
 			t.Errorf("%s: %q, want %q", request, got, want)
 		}
+	}
+}
+
+// The objects change while weir runs, in any order.
+func TestIngressCanaryChanges(t *testing.T) {
+	by := func(header string) string { return canaryManifests("canary-by-header: " + header) }
+	onlyMain := ingress("a/main", 2, "foo.test Prefix /info main")
+	i := newIngressRig(t, "", onlyMain)
+	check := func(step, header, always, never string) {
+		t.Helper()
+		for value, want := range map[string]string{"always": always, "never": never} {
+			if got, _, _ := strings.Cut(i.ask("GET http://foo.test/info\n"+header+": "+value).short(), " "); got != want {
+				t.Errorf("%s: with %s the request goes to %q, want %q", step, value, got, want)
+			}
+		}
+	}
+	check("without a canary", "CanaryByHeader", "main", "main")
+	i.change(by("CanaryByHeader"))
+	check("the main Ingress was first", "CanaryByHeader", "alt", "main")
+	i.change(strings.Replace(by("CanaryByHeader"), "annotations: {", `annotations: {foo: "bar", `, 1))
+	check("the main Ingress changes", "CanaryByHeader", "alt", "main")
+	i.change(by("CanaryByHeader2"))
+	check("the canary changes", "CanaryByHeader2", "alt", "main")
+	check("the canary has changed", "CanaryByHeader", "main", "main")
+	i.change(strings.TrimPrefix(by("CanaryByHeader"), onlyMain))
+	check("without a main Ingress", "CanaryByHeader", "404", "404")
+	i.change(by("CanaryByHeader"))
+	check("the canary was first", "CanaryByHeader", "alt", "main")
+}
+
+// A canary is no default backend of its own, and a path without a main path has no effect.
+func TestIngressCanaryAlone(t *testing.T) {
+	everything := func(name, service string, age int, annotation string) string {
+		return strings.Replace(ingress(name, age, "- Prefix / "+service, annotation), "rules: [{host: \"\", http: {paths: [{pathType: Prefix, path: \"/\", backend: {service: {name: "+service+", port: {number: 80}}}}]}},]",
+			"defaultBackend: {service: {name: "+service+", port: {number: 80}}}", 1)
+	}
+	canary := everything("a/canary", "alt", 1, "canary: true")
+	i := newIngressRig(t, "", canary)
+	f := func(step, request, want string) {
+		t.Helper()
+		if got := i.ask("GET " + request).short(); got != want {
+			t.Errorf("%s: %s: %q, want %q", step, request, got, want)
+		}
+	}
+	f("a canary alone", "http://foo.test/info", "404")
+	i.change(canary + everything("a/main", "main", 2, "canary: false"))
+	f("beside a default backend", "http://foo.test/info", "main GET /info")
+	i.change(ingress("a/canary", 1, "foo.test Prefix /foo alt, foo.test Prefix /bar alt", "canary: true", "canary-by-header: CanaryByHeader") + ingress("a/main", 2, "foo.test Prefix /info main"))
+	for path, want := range map[string]string{"/info": "main GET /info", "/foo": "404", "/bar": "404"} {
+		f("paths of nobody", "http://foo.test"+path+"\nCanaryByHeader: always", want)
 	}
 }

@@ -38,3 +38,49 @@ func TestIngressErrors(t *testing.T) {
 		}
 	}
 }
+
+// The case of ingress-nginx's test/e2e/annotations/default_backend.go. The X-Request-Id that the
+// server gets is weir's, and not the client's.
+func TestIngressDefaultBackend(t *testing.T) {
+	i := newIngressRig(t, "", ingress("a/default-backend", 1, "default-backend Prefix / empty", "default-backend: errors")+ingress("a/errors", 1, "errors.test Prefix / errors"))
+	got := i.ask("GET http://default-backend/alma/armud")
+	if got.StatusCode != 200 || got.first != "errors GET /alma/armud" {
+		t.Errorf("%d %q", got.StatusCode, got.first)
+	}
+	wantLines(t, got, "X-Code: 503", "X-Ingress-Name: default-backend", "X-Service-Name: empty")
+}
+
+// wantLines checks that a server got HTTP headers, each once.
+func wantLines(t *testing.T, got reaction, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if strings.Count(got.body, "\n"+line+"\n") != 1 {
+			t.Errorf("no %q in\n%s", line, got.body)
+		}
+	}
+}
+
+// The cases of ingress-nginx's customhttperrors.go and disableproxyintercepterrors.go: the annotations change.
+func TestIngressErrorsChange(t *testing.T) {
+	more := ingress("a/errors", 1, "errors.test Prefix / errors") + ingress("a/else", 2, "customerrors.foo.com Prefix /else app", "custom-http-errors: 404, 503", "default-backend: errors")
+	i := newIngressRig(t, "", more)
+	f := func(annotations []string, want map[string]string) {
+		t.Helper()
+		i.change(ingress("a/customerrors", 1, "customerrors.foo.com Prefix / app", annotations...) + more)
+		for request, want := range want {
+			path, status, _ := strings.Cut(request, " ")
+			got := i.ask("GET http://customerrors.foo.com" + path + "\nWant-Status: " + status)
+			if server, _, _ := strings.Cut(got.first, " "); server != want {
+				t.Errorf("%v: %s with %s is answered by %q, want %s", annotations, path, status, got.first, want)
+			}
+			if want == "errors" {
+				wantLines(t, got, "X-Code: "+status, "X-Service-Name: app", "X-Ingress-Name: "+map[bool]string{true: "else", false: "customerrors"}[path == "/else"])
+			}
+		}
+	}
+	f([]string{"custom-http-errors: 404,500", "default-backend: errors"}, map[string]string{"/ 404": "errors", "/ 500": "errors", "/ 503": "app", "/else 404": "errors", "/else 503": "errors", "/else 500": "app"})
+	f([]string{"custom-http-errors: 503", "default-backend: errors"}, map[string]string{"/ 503": "errors", "/ 404": "app", "/ 500": "app", "/else 503": "errors"})
+	f([]string{"custom-http-errors: 503"}, map[string]string{"/ 503": "app"}) // of the controller's default backend, see e2e/kube/testdata/nginx
+	f([]string{"custom-http-errors: 404", "disable-proxy-intercept-errors: true", "default-backend: errors"}, map[string]string{"/ 404": "app"})
+	f([]string{"custom-http-errors: 404", "disable-proxy-intercept-errors: false", "default-backend: errors"}, map[string]string{"/ 404": "errors"})
+}

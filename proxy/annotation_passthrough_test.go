@@ -17,6 +17,7 @@ func TestIngressPassthrough(t *testing.T) {
 		"http://testpassthrough.com/plain":  "plain GET /plain",
 		"http://testpassthrough.com/other":  "plain GET /other",
 		"http://denied.test/":               "403",
+		"https://unknown.test/":             "404",
 	} {
 		if got := i.ask("GET " + request).short(); got != want {
 			t.Errorf("%s: %q, want %q", request, got, want)

@@ -21,8 +21,10 @@ import (
 // Service whose name begins with "three"; none behind "empty".
 type ingressRig struct {
 	*rig
-	manifests string
-	servers   map[string][]*httptest.Server // by the name of the backend
+	file, manifests string
+	servers         map[string][]*httptest.Server // by the name of the backend
+	pods            int                           // behind a Service whose name begins with "three"
+	copied          chan string                   // what servers got whose URL an annotation has
 }
 
 const ingressFile = `
@@ -39,7 +41,7 @@ func newIngressRig(t testing.TB, file, manifests string) *ingressRig {
 	if file == "" {
 		file = ingressFile
 	}
-	i := &ingressRig{manifests: manifests, servers: map[string][]*httptest.Server{}}
+	i := &ingressRig{file: file, manifests: manifests, servers: map[string][]*httptest.Server{}, pods: 3, copied: make(chan string, 100)}
 	i.rig = newRig(t, file, func(c *config.Config) { i.convert(t, c) })
 	t.Cleanup(func() { // before that of the rig, which looks for goroutines
 		for _, all := range i.servers {
@@ -51,35 +53,55 @@ func newIngressRig(t testing.TB, file, manifests string) *ingressRig {
 	return i
 }
 
+// change serves other manifests, or the same with another number of Pods.
+func (i *ingressRig) change(manifests string) {
+	i.Helper()
+	i.manifests = manifests
+	i.load(i.file, func(c *config.Config) { i.convert(i.TB, c) })
+}
+
 func (i *ingressRig) convert(t testing.TB, file *config.Config) {
 	t.Helper()
 	var m kube.Manifests
 	if err := m.Read(strings.NewReader(i.manifests)); err != nil {
 		t.Fatal(err)
 	}
+	if nginx := file.Kubernetes.IngressNginx; nginx != nil {
+		for _, o := range m.ConfigMaps {
+			if nginx.ConfigMap == (config.ObjectName{Namespace: o.Namespace, Name: o.Name}) {
+				m.Objects.Controller = o
+			}
+		}
+	}
 	routing := (&kube.Converter{File: file}).Convert(&m.Objects)
 	endpoints := map[string][]config.Endpoint{}
 	for _, b := range routing.Backends {
-		if b.Source.Name == "" || strings.HasPrefix(b.Source.Name, "empty") {
-			continue
-		}
 		n := 1
-		if strings.HasPrefix(b.Source.Name, "three") {
-			n = 3
+		switch {
+		case b.Source.Name == "" && len(b.Endpoints) == 1: // of a URL
+		case b.Source.Name == "", strings.HasPrefix(b.Source.Name, "empty"):
+			continue
+		case strings.HasPrefix(b.Source.Name, "three"):
+			n = i.pods
 		}
 		for len(i.servers[b.Name]) < n {
-			i.servers[b.Name] = append(i.servers[b.Name], echoServer(b, len(i.servers[b.Name])))
+			i.servers[b.Name] = append(i.servers[b.Name], i.server(b, len(i.servers[b.Name])))
 		}
-		for _, s := range i.servers[b.Name] {
+		for _, s := range i.servers[b.Name][:n] {
 			endpoints[b.Name] = append(endpoints[b.Name], config.Endpoint{Address: s.Listener.Addr().String(), Weight: 1})
 		}
 	}
 	*file = *routing.Merge(file, endpoints)
 }
 
-// echoServer is a server that answers with its name, and with the request.
-func echoServer(b *kube.Backend, pod int) *httptest.Server {
+// server is a server that answers with its name, and with the request.
+func (i *ingressRig) server(b *kube.Backend, pod int) *httptest.Server {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.Source.Name == "" {
+			body, _ := io.ReadAll(r.Body)
+			i.copied <- fmt.Sprintf("%s %s %s %d", r.Method, r.Host, r.RequestURI, len(body))
+			return
+		}
 		w.Header().Set("Pod", fmt.Sprint(pod))
 		if status := r.Header.Get("Want-Status"); status != "" {
 			code := 0

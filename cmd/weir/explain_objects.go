@@ -43,7 +43,7 @@ func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*config.
 		}
 	}
 	m.UseMaps()
-	converter := kube.Converter{File: cfg}
+	converter := kube.Converter{File: cfg, Offline: true}
 	r := converter.Convert(&m.Objects)
 	tellRouting(c.ErrOrStderr(), r)
 	return r.Merge(cfg, nil), nil
@@ -65,7 +65,7 @@ func assumeClasses(m *kube.Manifests, k *config.Kubernetes) {
 	if g == nil || k.Gateways == nil {
 		return
 	}
-	g.Bundles = m.ConfigMaps
+	g.Bundles, g.Slices = m.ConfigMaps, m.Slices
 	clear(known)
 	for _, c := range g.Classes {
 		known[c.Name] = true

@@ -54,6 +54,10 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 			}
 		}
 	}
+	behind := put("behind.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\nkubernetes: {gateways: {addresses: {service: {replicas: weir/weir}}}}\n")
+	if out, _ := explained(t, "--objects "+objects+" http://shop.example/cart/1", "-c", behind); !strings.Contains(out, "listener     gateway/default/edge/80 (http, :20000)") || !strings.Contains(out, "httproute/default/shop/0") {
+		t.Errorf("with addresses of Services it prints %s", out)
+	}
 	plain := put("plain.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {endpoints: ['127.0.0.1:1']}}\n")
 	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", plain); !strings.Contains(out, "needs a configuration with a section kubernetes") {
 		t.Errorf("without the section it prints %s", out)

@@ -23,6 +23,8 @@ type Converter struct {
 	// File is the configuration of the file, with the section kubernetes. It takes
 	// precedence over all objects.
 	File *config.Config
+	// Offline means that the objects come from manifests: no replica of weir writes into the cluster.
+	Offline bool
 
 	known *knowledge // nil: the next conversion begins from scratch
 
@@ -113,6 +115,7 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	c.known = nil // after a panic, nothing half done is left
 	if k == nil || k.file != c.File {
 		k = newKnowledge(c.File)
+		k.offline = c.Offline
 	}
 	u := &updating{knowledge: k, together: c.together, dropped: map[*part]bool{}, waiting: map[*member]bool{}}
 	u.take(o.ordered())

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -19,6 +20,9 @@ type GatewayRouting struct {
 	Listeners    []config.Listener
 	Policies     []config.TLSPolicy
 	Certificates []config.Certificate
+	// Replicas are the EndpointSlices of the Pods of weir, if the Services of Gateways lead to these.
+	// They are in the order of their names.
+	Replicas []*discoveryv1.EndpointSlice
 	// Status has the status of the classes first, then one for each Gateway. weir writes them when the
 	// routes are in effect. A Status never changes.
 	Status []*gateway.Status
@@ -35,7 +39,8 @@ func (u *updating) joinGateways(out *Routing) {
 	if before := u.results.routing; before != nil {
 		last = before.Gateways
 	}
-	if last != nil && last.Status[0] == k.status && !u.touched(func(p *part) bool { return p.gateway != nil }) {
+	replicas := ordered(u.o.Gateway.Replicas)
+	if last != nil && slices.Equal(last.Replicas, replicas) && last.Status[0] == k.status && !u.touched(func(p *part) bool { return p.gateway != nil }) {
 		out.Gateways = last
 		return
 	}
@@ -44,14 +49,14 @@ func (u *updating) joinGateways(out *Routing) {
 	if last == nil {
 		last, before = &GatewayRouting{}, nil
 	}
-	r := &GatewayRouting{Status: []*gateway.Status{k.status}}
+	r := &GatewayRouting{Status: []*gateway.Status{k.status}, Replicas: replicas}
 	r.Listeners = joinedAgain(before, now, last.Listeners, func(p *gatewayPart) []config.Listener { return p.listeners })
 	r.Certificates = joinedAgain(before, now, last.Certificates, func(p *gatewayPart) []config.Certificate { return p.certificates })
 	r.Policies = withoutCopies(joinedAgain(before, now, last.Policies, func(p *gatewayPart) []config.TLSPolicy { return p.policies }))
 	for _, p := range now {
 		r.Status = append(r.Status, p.status)
 	}
-	if out.Gateways = r; sameList(r.Listeners, last.Listeners) && sameList(r.Certificates, last.Certificates) && sameList(r.Policies, last.Policies) && slices.Equal(r.Status, last.Status) {
+	if out.Gateways = r; sameList(r.Listeners, last.Listeners) && sameList(r.Certificates, last.Certificates) && sameList(r.Policies, last.Policies) && slices.Equal(r.Status, last.Status) && slices.Equal(r.Replicas, last.Replicas) {
 		out.Gateways = last
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func (u *updating) convertGateways() (converted int) {
 		k.known = gateway.NewKnown()
 	}
 	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
-	assigned := gateway.FromPool(x.Gateways(), u.settings.Gateways.Addresses.Pool)
+	assigned := u.assign(x)
 	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
@@ -81,10 +80,19 @@ func (u *updating) convertGateways() (converted int) {
 		u.added = append(u.added, k.parts[name])
 	}
 	u.dropAll(slices.Collect(maps.Values(before)))
-	if classes := x.Classes(u.settings.Gateways.Services); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
+	if classes := x.Classes(u.settings.Gateways); k.status == nil || !reflect.DeepEqual(classes, k.status.Classes) {
 		k.status = &gateway.Status{Classes: classes}
 	}
 	return converted
+}
+
+// assign gives the Gateways their addresses.
+func (u *updating) assign(x *gateway.Index) map[config.ObjectName]*gateway.Assigned {
+	a := &u.settings.Gateways.Addresses
+	if a.Service != nil {
+		return x.FromBalancers(u.o.Gateway, a.Service, u.offline, u.conversion.service)
+	}
+	return gateway.FromPool(x.Gateways(), a.Pool)
 }
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }
@@ -157,7 +165,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	}
 	c.separate()
 	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
-	if v.settings.Gateways.Services {
+	if v.settings.Gateways.KeepsServices() {
 		c.part.status.Service = c.Service()
 	}
 	view.Forget()
@@ -191,13 +199,13 @@ const noCertificates = "gateway/none"
 // policies and certificates of the Gateway's listeners.
 func (c *gatewayConversion) listen() {
 	for _, l := range c.Listeners {
-		if !l.Serves() || len(c.Assigned.Addresses) == 0 || c.Rejected() {
+		if !l.Serves() || c.Rejected() {
 			continue
 		}
 		if c.ports[l.Port] == nil {
 			c.open(l)
 		}
-		if l.Terminates() {
+		if l.Terminates() && c.ports[l.Port] != nil {
 			c.secure(l)
 		}
 	}
@@ -219,27 +227,23 @@ func (c *gatewayConversion) separate() {
 
 // open makes weir's listeners for the port of a listener.
 func (c *gatewayConversion) open(l *gateway.Listener) {
-	for _, address := range c.Assigned.Addresses {
-		name := fmt.Sprintf("gateway/%s/%s/%d", c.Object.Namespace, c.Object.Name, l.Port)
-		if len(c.Assigned.Addresses) > 1 {
-			name += "/" + address.String()
-		}
-		made := config.NewListener(name)
+	for _, socket := range c.Assigned.Sockets(gateway.NameOf(c.Object), l.Port) {
+		made := config.NewListener(socket.Name)
 		made.HeaderPolicy = c.Own.HeaderPolicy
-		made.Network, made.Address = "tcp", netip.AddrPortFrom(address, uint16(l.Port)).String()
+		made.Network, made.Address, made.PublicPort = "tcp", socket.Address, socket.PublicPort
 		switch {
 		case l.TLSPort():
 			made.Protocol, made.UnknownPolicy = config.ProtocolTLS, noCertificates
 			made.HTTP2.Offer = true
 			c.addPolicy(config.TLSPolicy{Name: noCertificates}, config.DefaultTLSPolicy)
 		case l.Protocol == gatewayv1.TCPProtocolType:
-			made.Protocol, made.HTTP2 = config.ProtocolTCP, config.ListenerHTTP2{}
+			made.Protocol, made.HTTP2, made.PublicPort = config.ProtocolTCP, config.ListenerHTTP2{}, 0
 		default:
 			made.Protocol = config.ProtocolHTTP
 			made.HTTP2.PriorKnowledge = true // gRPC has no other way without TLS
 		}
 		c.part.listeners = append(c.part.listeners, made)
-		c.ports[l.Port] = append(c.ports[l.Port], name)
+		c.ports[l.Port] = append(c.ports[l.Port], socket.Name)
 	}
 }
 

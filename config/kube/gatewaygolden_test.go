@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -29,6 +30,12 @@ certificates:
   - self_signed: {hosts: [a.example]}
 kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `
+
+// gatewayConfigs are the configurations of files in testdata/gateways with other addresses.
+var gatewayConfigs = map[string]string{
+	"service.txt":   strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
+	"clusterip.txt": strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
+}
 
 // gatewayBase are the objects that every case has.
 const gatewayBase = `
@@ -59,7 +66,7 @@ func TestGatewayGolden(t *testing.T) {
 				t.Fatalf("%s: case %q has no line of --- want", name, title)
 			}
 			t.Run(filepath.Base(name)+"/"+title, func(t *testing.T) {
-				got := convertGateways(t, gatewayConfig, in)
+				got := convertGateways(t, cmp.Or(gatewayConfigs[filepath.Base(name)], gatewayConfig), in)
 				fmt.Fprintf(&out, "=== %s\n%s--- want\n%s\n", title, in, got)
 				if !*update && strings.TrimSpace(got) != strings.TrimSpace(want) {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -79,6 +86,14 @@ func convertGateways(t testing.TB, text, manifests string) string {
 	t.Helper()
 	m := mustRead(t, gatewayBase+manifests)
 	m.Gateway.Bundles = m.ConfigMaps
+	for _, s := range slimAll(t, m.Slices) {
+		if gateway.IsOwnSlice(s) {
+			m.Gateway.Slices = append(m.Gateway.Slices, s)
+		} else {
+			m.Gateway.Replicas = append(m.Gateway.Replicas, s)
+		}
+	}
+	m.Services = slimAll(t, m.Services)
 	m.TCP = nil
 	c := Converter{File: mustParse(t, text)}
 	r := c.Convert(&m.Objects)
@@ -308,6 +323,13 @@ func showStatus(line func(string, ...any), s *gateway.Status) {
 		for _, l := range set.Listeners {
 			line("  listener %s: %d routes %s", l.Name, l.AttachedRoutes, showConditions(l.Conditions))
 		}
+	}
+	if one := s.Service; one != nil && one.Behind != nil {
+		text := ""
+		for _, p := range one.Ports {
+			text += fmt.Sprintf(" %d>%d", p.Port, p.Pod)
+		}
+		line("service %s/%s: %s%s%s %v", one.Namespace, one.Name, one.Behind.Type, ifSet(" asks for ", one.Behind.Requested), text, one.Annotations)
 	}
 	for _, p := range s.Parents {
 		section := ""

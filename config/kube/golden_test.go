@@ -124,7 +124,7 @@ func slimOf(t *testing.T, m *Manifests) *Manifests {
 	return &s
 }
 
-func slimAll[T runtime.Object](t *testing.T, all []T) []T {
+func slimAll[T runtime.Object](t testing.TB, all []T) []T {
 	t.Helper()
 	s := make([]T, 0, len(all))
 	for _, o := range all {

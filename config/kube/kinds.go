@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // Kind is a kind of objects, by the name of its resource in the API.
@@ -98,8 +99,9 @@ type informer struct {
 	handlers cache.ResourceEventHandlerRegistration
 }
 
-// byService is the index of EndpointSlices.
-const byService = "service"
+// byService is the index of EndpointSlices by their Services, and byKeeper that of those that weir
+// keeps for Gateways.
+const byService, byKeeper = "service", "keeper"
 
 func (s *Source) makeInformers() error {
 	s.informers = map[Kind][]informer{}
@@ -122,7 +124,7 @@ func (s *Source) makeInformers() error {
 func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.Object, trouble func(error)) (informer, error) {
 	i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.watched(kind, list, trouble), example, 0, cache.Indexers{})}
 	if kind == EndpointSlices {
-		if err := i.AddIndexers(cache.Indexers{byService: indexOneAddress}); err != nil {
+		if err := i.AddIndexers(cache.Indexers{byService: indexOneAddress, byKeeper: indexOwnSlices}); err != nil {
 			return i, err
 		}
 	}
@@ -185,6 +187,25 @@ func (s *Source) trouble(kind Kind, err error) {
 
 func indexOneAddress(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
 
+// indexOwnSlices has one key for all EndpointSlices that weir keeps for Gateways.
+func indexOwnSlices(o any) ([]string, error) {
+	if s, ok := o.(*discoveryv1.EndpointSlice); ok && gateway.IsOwnSlice(s) {
+		return []string{gateway.SliceManager}, nil
+	}
+	return nil, nil
+}
+
+// decidesAddresses reports whether the addresses of Gateways depend on an EndpointSlice, which may be nil:
+// weir keeps it for a Gateway, or it has the Pods of weir.
+func (s *Source) decidesAddresses(o any) bool {
+	slice, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok || s.opts.File == nil {
+		return false
+	}
+	r := replicasOf(s.opts.File.Kubernetes)
+	return r.Name != "" && (gateway.IsOwnSlice(slice) || sourceOf(slice) == r)
+}
+
 // sourceOf is the Service of an EndpointSlice.
 func sourceOf(o any) config.ObjectName {
 	slice, ok := o.(*discoveryv1.EndpointSlice)
@@ -237,6 +258,9 @@ func (s *Source) seen(kind Kind, old, now any, alike bool) {
 			}
 			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
 			d.quick.touch()
+			if s.decidesAddresses(old) || s.decidesAddresses(now) {
+				d.routes.touch()
+			}
 		case Services: // this also changes its endpoints
 			if d.objects == nil {
 				d.objects = map[config.ObjectName]bool{}
@@ -263,13 +287,13 @@ func (s *Source) alike(old, now any) bool {
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp, AnnotationSendProxy) && sameOf(annotation.Traefik, a.Annotations, b.Annotations) &&
-			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
+			sameUnsupported(a, b) && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
 	case *corev1.ConfigMap:
 		b, ok := now.(*corev1.ConfigMap)
 		return ok && reflect.DeepEqual(a.Data, b.Data)
 	case *discoveryv1.EndpointSlice:
 		b, ok := now.(*discoveryv1.EndpointSlice)
-		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+		return ok && sourceOf(a) == sourceOf(b) && gateway.IsOwnSlice(a) == gateway.IsOwnSlice(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
 	case *corev1.Secret:
 		b, ok := now.(*corev1.Secret)
 		return ok && reflect.DeepEqual(a.Data, b.Data)

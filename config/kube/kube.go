@@ -149,6 +149,9 @@ type conversion struct {
 	priorities   map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
 	decision     *claim.Decision                      // about all claims
 
+	// offline is that of the Converter.
+	offline bool
+
 	shut     map[claim.Match]bool        // the paths that are closed so far
 	routes   []*config.Route             // so far
 	backends map[string]*Backend         // so far

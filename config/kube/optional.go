@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +63,17 @@ func gatewaySelections(k *config.Kubernetes, everywhere []Selection, all map[Kin
 		all[kind] = everywhere
 	}
 	all[GatewayClasses] = []Selection{{}}
+	if r := replicasOf(k); r.Name != "" && !slices.ContainsFunc(everywhere, func(s Selection) bool { return s.Namespace == "" || s.Namespace == r.Namespace }) {
+		all[EndpointSlices] = append(slices.Clone(everywhere), Selection{Namespace: r.Namespace})
+	}
+}
+
+// replicasOf is the Service that selects the Pods of weir; empty: Gateways do not need it.
+func replicasOf(k *config.Kubernetes) (name config.ObjectName) {
+	if k.Gateways != nil && k.Gateways.Addresses.Service != nil {
+		name = k.Gateways.Addresses.Service.Replicas
+	}
+	return name
 }
 
 const (
@@ -325,7 +337,7 @@ func (s *Source) gatewayObjects() *gateway.Objects {
 	if s.opts.File.Kubernetes.Gateways == nil {
 		return nil
 	}
-	return &gateway.Objects{
+	o := &gateway.Objects{
 		Classes: allOptional[*gatewayv1.GatewayClass](s, GatewayClasses), Gateways: allOptional[*gatewayv1.Gateway](s, Gateways),
 		Sets: allOptional[*gatewayv1.ListenerSet](s, ListenerSets),
 		HTTP: allOptional[*gatewayv1.HTTPRoute](s, HTTPRoutes), GRPC: allOptional[*gatewayv1.GRPCRoute](s, GRPCRoutes),
@@ -333,4 +345,19 @@ func (s *Source) gatewayObjects() *gateway.Objects {
 		Grants: allOptional[*gatewayv1.ReferenceGrant](s, ReferenceGrants), Policies: allOptional[*gatewayv1.BackendTLSPolicy](s, BackendTLSPolicies),
 		Bundles: all[*corev1.ConfigMap](s, bundles),
 	}
+	if r := replicasOf(s.opts.File.Kubernetes); r.Name != "" {
+		o.Slices, o.Replicas = s.slices(byKeeper, gateway.SliceManager), s.slices(byService, r.String())
+	}
+	return o
+}
+
+// slices are the EndpointSlices with a key of an index.
+func (s *Source) slices(index, key string) (found []*discoveryv1.EndpointSlice) {
+	for _, i := range s.informers[EndpointSlices] {
+		some, _ := i.GetIndexer().ByIndex(index, key)
+		for _, o := range some {
+			found = append(found, o.(*discoveryv1.EndpointSlice))
+		}
+	}
+	return found
 }

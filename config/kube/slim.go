@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/gateway"
 	"github.com/weirproxy/weir/proxy/htpasswd"
 )
 
@@ -31,7 +32,7 @@ func slim(o any) (any, error) {
 		return o, nil // the last state of a deleted object, which is slim already
 	}
 	m.SetManagedFields(sharedManagers.share(whoWroteStatus(o, m.GetManagedFields())))
-	m.SetOwnerReferences(nil)
+	m.SetOwnerReferences(gatewayOwners(m.GetOwnerReferences()))
 	m.SetFinalizers(nil)
 	m.SetNamespace(shared(m.GetNamespace()))
 	if isGatewayObject(o) {
@@ -44,12 +45,19 @@ func slim(o any) (any, error) {
 		o.Status.LoadBalancer.Ingress = sharedAddresses.share(o.Status.LoadBalancer.Ingress)
 	case *corev1.Service:
 		slimMeta(&o.ObjectMeta)
-		o.Spec, o.Status = slimService(&o.Spec), corev1.ServiceStatus{}
+		o.Spec = slimService(&o.Spec)
+		if o.Status.Conditions = nil; len(o.OwnerReferences) == 0 { // otherwise it has the addresses of a Gateway
+			o.Status = corev1.ServiceStatus{}
+		}
 	case *discoveryv1.EndpointSlice:
 		service, named := o.Labels[discoveryv1.LabelServiceName]
+		own := gateway.IsOwnSlice(o)
 		slimMeta(&o.ObjectMeta)
 		if named {
 			o.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+		}
+		if named && own {
+			o.Labels[discoveryv1.LabelManagedBy] = gateway.SliceManager
 		}
 		o.Ports = slices.Clone(o.Ports) // without the room for more of them
 		for i := range o.Ports {
@@ -70,6 +78,16 @@ func slim(o any) (any, error) {
 		o.Annotations = nil
 	}
 	return o, nil
+}
+
+// gatewayOwners keeps the owners that are Gateways: weir keeps Services and EndpointSlices for them.
+func gatewayOwners(all []metav1.OwnerReference) (kept []metav1.OwnerReference) {
+	for i := range all {
+		if r := &all[i]; gateway.IsGatewayOwner(r) {
+			kept = append(kept, metav1.OwnerReference{APIVersion: shared(r.APIVersion), Kind: shared(r.Kind), Name: r.Name, UID: r.UID})
+		}
+	}
+	return kept
 }
 
 // usesSecretKey reports whether weir may need a value of a Secret. Annotations decide about that,

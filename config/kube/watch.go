@@ -152,7 +152,7 @@ func (s *Source) HasSynced() bool { return s.synced.Load() }
 // needs. If not, the configuration needs another Source.
 func (s *Source) Fits(file *config.Config) bool {
 	k := file.Kubernetes
-	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && reflect.DeepEqual(selections(file), selections(s.opts.File))
+	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && replicasOf(k) == replicasOf(s.opts.File.Kubernetes) && reflect.DeepEqual(selections(file), selections(s.opts.File))
 }
 
 // Try converts the objects under another configuration of the file, and calls use with

@@ -159,6 +159,7 @@ func TestGatewayFeatures(t *testing.T) {
 
 	s.wantSlice("edge-"+s.name, address)
 	s.wantContest()
+	s.wantBalancedGateway()
 	if !w.running() {
 		t.Error("weir has ended")
 	}

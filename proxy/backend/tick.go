@@ -51,11 +51,8 @@ func (a *awake) tick() {
 
 // rests returns true if the backend has no regular work. Then it leaves the list until wake.
 func (b *Backend) rests() bool {
-	if b.hasWork() {
-		return false
-	}
 	b.awake.Store(false)
-	// Work that came since hasWork has found the backend awake, or has put it into the list.
+	// Work that comes after this look finds the backend at rest, and puts it into the list.
 	return !b.hasWork() || b.awake.Swap(true)
 }
 

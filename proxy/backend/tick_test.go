@@ -89,8 +89,11 @@ func TestIdleBackendsRest(t *testing.T) {
 			t.Errorf("%d reports, want 3: %v", n, w.outages)
 		}
 		w.mu.Unlock()
+		more := settings("other", "10.0.0.3:80", "10.0.0.4:80")
+		more.RampUp = time.Hour
+		w.update(two, more)
 		acquire(t, w.set.Backend("other")).Release()
-		w.update(two) // removed while awake
+		w.update(two) // removed while awake, in its slow start
 		time.Sleep(12 * time.Second)
 		if n := len(awakeOf(w.set)); n != 0 {
 			t.Errorf("%d removed backends are awake", n)

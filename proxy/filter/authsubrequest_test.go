@@ -219,6 +219,28 @@ func TestSubrequestCacheKnowsHosts(t *testing.T) {
 	}
 }
 
+// A decision for one route does not count for another one with the same entry.
+func TestSubrequestCacheKnowsRoutes(t *testing.T) {
+	entry := subrequestEntry()
+	entry.Subrequest.CacheBy = "fixed"
+	entry.Subrequest.Cache = []config.CacheTime{{For: time.Minute}}
+	var s Shared
+	p, err := s.Plan(&config.Config{Auth: []config.Auth{*entry}}, func(string) Decider { return new(int) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit()
+	asked := 0
+	for _, route := range []string{"foo", "bar", "foo"} {
+		x := newBrowser("Authorization: a")
+		x.answering(200, "X-User: ada", &asked)
+		Compile(&config.Route{Name: route, Backend: "b", Auth: entry.Name}, p).Answer(x)
+	}
+	if asked != 2 {
+		t.Errorf("the server got %d requests for two routes", asked)
+	}
+}
+
 // The memory of decisions is bounded. A key is made of all its texts.
 func TestDecisionsAreBounded(t *testing.T) {
 	d := newDecisions(10_000)

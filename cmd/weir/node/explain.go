@@ -392,7 +392,7 @@ func (u *askedURL) listener(cfg *config.Config) (*config.Listener, error) {
 	case len(fit) == 0:
 		return nil, fmt.Errorf("%s: no listener for %s has this port; there are %s", u.text, u.scheme, listenersIn(all))
 	case len(fit) > 1:
-		return nil, fmt.Errorf("%s: several listeners have this port (%s); write the address of one of them as the host, and the name in --header 'Host: NAME'", u.text, listenersIn(fit))
+		return nil, fmt.Errorf("%s: several listeners have this port (%s); write the address of one of them as the host and its port, and the name in --header 'Host: NAME'", u.text, listenersIn(fit))
 	}
 	return fit[0], nil
 }

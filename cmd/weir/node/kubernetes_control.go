@@ -74,7 +74,7 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 	}
 	w := writer.Wanted{Publish: file.Kubernetes.Publish, Node: file.Node, Ingresses: routing.Ingresses}
 	if g := routing.Gateways; g != nil {
-		w.Gateways, w.Controller = g.Status, file.Kubernetes.Gateways.Controller
+		w.Gateways, w.Controller, w.Replicas = g.Status, file.Kubernetes.Gateways.Controller, g.Replicas
 	}
 	for _, e := range event.Spread(routing.Events) {
 		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message, Served: e.InPassing()})

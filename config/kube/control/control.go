@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -56,6 +57,9 @@ type Wanted struct {
 	// Controller is the name of weir's controller there.
 	Gateways   []*gateway.Status
 	Controller string
+	// Replicas are the EndpointSlices of the Pods of weir, to which the Services of Gateways lead; nil:
+	// these lead to addresses of Gateways.
+	Replicas []*discoveryv1.EndpointSlice
 }
 
 // Event reports an error of an object.
@@ -77,6 +81,7 @@ type Control struct {
 	troubled map[string]map[string]bool // what fails, and in which namespaces
 	denied   map[string]time.Time       // no attempt before this time, because a right is missing
 	faults   map[corev1.ObjectReference]*fault
+	refusals map[gateway.Key]gateway.Problem // of Services of Gateways, see noteRefusal
 
 	events, statuses, presence, gatewayWork, services chan struct{} // wake the goroutines that write them
 
@@ -89,7 +94,8 @@ type Control struct {
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
 		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
-		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1),
+		refusals: make(map[gateway.Key]gateway.Problem),
+		events:   make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1),
 		services: make(chan struct{}, 1)}
 }
 
@@ -129,6 +135,9 @@ func (c *Control) Want(w Wanted) {
 	}
 	if before == nil || before.Controller != w.Controller || !slices.Equal(before.Gateways, w.Gateways) {
 		wake(c.gatewayWork)
+		wake(c.services)
+	}
+	if before != nil && !slices.Equal(before.Replicas, w.Replicas) {
 		wake(c.services)
 	}
 	if before == nil || !slices.Equal(before.Events, w.Events) {

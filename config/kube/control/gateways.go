@@ -62,6 +62,8 @@ type gatewayStatuses struct {
 	wanted     map[objectKey]*desired
 	todo       map[objectKey]bool
 	wrote      map[objectKey]string // the version of the object that weir has changed
+	// refused are the Gateways whose Services the API server refuses.
+	refused map[gateway.Key]gateway.Problem
 }
 
 // writeGateways writes the statuses of the Gateway API until ctx ends.
@@ -78,6 +80,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 			continue
 		}
 		g.take(w)
+		g.takeRefusals(c.refused())
 		if time.Since(looked) >= lookAtStatuses {
 			looked = time.Now()
 			c.opts.Gateways.EachGatewayObject(func(kind string, o metav1.Object) { g.todo[objectKey{kind, gateway.NameOf(o)}] = true })
@@ -109,6 +112,18 @@ func (g *gatewayStatuses) take(w Wanted) {
 		}
 	}
 	g.known = now
+}
+
+// takeRefusals replaces the refused Services. It adds each Gateway whose status changes to todo.
+func (g *gatewayStatuses) takeRefusals(now map[gateway.Key]gateway.Problem) {
+	for _, all := range []map[gateway.Key]gateway.Problem{g.refused, now} {
+		for k := range all {
+			if g.refused[k] != now[k] {
+				g.todo[objectKey{k.Kind, k.ObjectName}] = true
+			}
+		}
+	}
+	g.refused = now
 }
 
 // of returns the wanted status of an object, and adds the object to todo.
@@ -243,7 +258,11 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		if d.gateway == nil || d.gateway.UID != o.UID {
 			return nil, false
 		}
-		return gatewayFields(&o.Status, &d.gateway.GatewayStatus)
+		wanted := d.gateway
+		if p, ok := g.refused[wanted.Key]; ok {
+			wanted = wanted.WithRefusal(&p)
+		}
+		return gatewayFields(&o.Status, &wanted.GatewayStatus)
 	case *gatewayv1.ListenerSet:
 		if d.set == nil || d.set.UID != o.UID {
 			return nil, false

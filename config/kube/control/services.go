@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,24 +25,28 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// The Service of a Gateway has no selector and no address of its own. Its EndpointSlices have the
-// addresses of the Gateway, so the name of the Service resolves to these addresses. The Gateway owns
-// the Service, and the cluster deletes both together.
+// The Service of a Gateway has no selector. If the Gateway has addresses of a pool, the Service has none of
+// its own: its EndpointSlices have the addresses of the Gateway, so the name of the Service resolves to
+// these. Otherwise the Gateway has the addresses of the Service, whose EndpointSlices have the replicas of
+// weir. The Gateway owns the Service, and the cluster deletes both together.
 
 const (
 	// servicePace is the time between two Services.
 	servicePace = 10 * time.Millisecond
 	// lookAtServices is how often weir checks that all Services are as it has written them.
 	lookAtServices = 5 * time.Minute
-	// sliceManager is the manager of the EndpointSlices of Gateways. The value of a label has no slash.
-	sliceManager = "gateway.weirproxy.github.io"
 )
 
 // keptService is a Service that this leader has written or checked.
 type keptService struct {
 	of *gateway.Service
-	at time.Time
+	// replicas are the EndpointSlices that its endpoints come from; nil: they are addresses.
+	replicas []*discoveryv1.EndpointSlice
+	at       time.Time // of the last check of the Service itself
 }
+
+// isFresh reports whether the Service itself was checked a short time ago.
+func (k *keptService) isFresh() bool { return time.Since(k.at) < lookAtServices }
 
 // writeServices keeps the Services of Gateways until ctx ends.
 func (c *Control) writeServices(ctx context.Context) {
@@ -51,7 +57,7 @@ func (c *Control) writeServices(ctx context.Context) {
 	for again := time.Duration(0); pause(ctx, again, c.services); {
 		again = lookAtServices
 		w, known := c.want()
-		if known && !c.keepServices(ctx, servicesOf(w.Gateways), kept) {
+		if known && !c.keepServices(ctx, servicesOf(w.Gateways), w.Replicas, kept) {
 			again = retryStatuses
 		}
 	}
@@ -70,11 +76,12 @@ func servicesOf(all []*gateway.Status) map[config.ObjectName]*gateway.Service {
 }
 
 // keepServices writes what differs from the wanted Services. It returns false if something failed.
-func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName]*gateway.Service, kept map[config.ObjectName]keptService) bool {
+func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName]*gateway.Service, replicas []*discoveryv1.EndpointSlice, kept map[config.ObjectName]keptService) bool {
 	good := true
 	try := func(name config.ObjectName, f func() error) bool {
 		const what = "keep the Services of Gateways"
 		if !c.mayTry(what, name.Namespace) {
+			good = false
 			return false
 		}
 		err := f()
@@ -83,18 +90,32 @@ func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName
 		good = good && err == nil
 		return err == nil
 	}
+	c.forgetRefusals(wanted)
 	for _, name := range slices.SortedFunc(maps.Keys(kept), compareObjects) {
 		if wanted[name] == nil && try(name, func() error { return c.dropService(ctx, name, kept[name].of) }) {
 			delete(kept, name)
 		}
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(wanted), compareObjects) {
-		s := wanted[name]
-		if k := kept[name]; k.of == s && time.Since(k.at) < lookAtServices {
-			continue
+		s, was := wanted[name], kept[name]
+		k := keptService{of: s, at: time.Now()}
+		if s.Behind != nil {
+			k.replicas = replicas
 		}
-		if try(name, func() error { return c.keepService(ctx, name, s) }) {
-			kept[name] = keptService{s, time.Now()}
+		keep := c.keepService
+		if was.of == s && was.isFresh() {
+			if slices.Equal(was.replicas, k.replicas) {
+				continue
+			}
+			k.at, keep = was.at, c.keepSlices // only Pods of weir have come, gone or changed
+		}
+		done := try(name, func() error {
+			err := keep(ctx, name, &k)
+			c.noteRefusal(s, err)
+			return err
+		})
+		if done {
+			kept[name] = k
 		}
 		if !pause(ctx, servicePace, nil) {
 			return good
@@ -104,7 +125,8 @@ func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName
 }
 
 // keepService creates or corrects one Service and its EndpointSlices.
-func (c *Control) keepService(ctx context.Context, name config.ObjectName, s *gateway.Service) error {
+func (c *Control) keepService(ctx context.Context, name config.ObjectName, k *keptService) error {
+	s := k.of
 	if s.Gone {
 		return c.dropService(ctx, name, s)
 	}
@@ -112,12 +134,34 @@ func (c *Control) keepService(ctx context.Context, name config.ObjectName, s *ga
 	defer cancel()
 	o := object{c.opts.Client.Core, "services", name, ownerOf(s), false}
 	found := &corev1.Service{}
-	if err := o.keep(limited, found, serviceFrom(name, s), func() bool { return correctService(found, s) }); err != nil {
+	headless := false // as it must not be, or must be; it cannot change
+	err := o.keep(limited, found, serviceFrom(name, s), func() bool {
+		headless = (found.Spec.ClusterIP == corev1.ClusterIPNone) != (s.Behind == nil)
+		return !headless && correctService(found, s)
+	})
+	if headless && err == nil {
+		if err = c.dropService(ctx, name, s); err == nil {
+			err = o.keep(limited, &corev1.Service{}, serviceFrom(name, s), func() bool { return false })
+		}
+	}
+	if err != nil {
 		return err
 	}
+	return c.keepSlices(ctx, name, k)
+}
+
+// keepSlices creates or corrects the EndpointSlices of a Service that exists.
+func (c *Control) keepSlices(ctx context.Context, name config.ObjectName, k *keptService) error {
+	s := k.of
+	if s.Gone {
+		return nil
+	}
+	limited, cancel := whole(ctx)
+	defer cancel()
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-		wanted, found := sliceFrom(name, s, family), &discoveryv1.EndpointSlice{}
-		o := object{c.opts.Client.Discovery, "endpointslices", config.ObjectName{Namespace: name.Namespace, Name: wanted.Name}, ownerOf(s), len(wanted.Endpoints) == 0}
+		wanted, found := sliceFrom(name, k, family), &discoveryv1.EndpointSlice{}
+		records := s.Behind != nil && family == discoveryv1.AddressTypeIPv4 // the ports on which weir listens
+		o := object{c.opts.Client.Discovery, "endpointslices", config.ObjectName{Namespace: name.Namespace, Name: wanted.Name}, ownerOf(s), len(wanted.Endpoints) == 0 && !records}
 		if err := o.keep(limited, found, wanted, func() bool { return correctSlice(found, wanted) }); err != nil {
 			return err
 		}
@@ -189,11 +233,19 @@ func (o *object) keep(ctx context.Context, found, wanted kubeObject, correct fun
 	return err
 }
 
-// portName is the name of a port of a Service.
-func portName(port int32) string { return fmt.Sprintf("port-%d", port) }
-
 func serviceFrom(name config.ObjectName, s *gateway.Service) *corev1.Service {
 	made := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+	if b := s.Behind; b != nil {
+		made.Spec.ClusterIP = ""
+		if b.Type == config.ServiceClusterIP { // it cannot change later
+			made.Spec.ClusterIP = b.Requested
+		}
+		// Replicas of both families of addresses get connections of both.
+		made.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+		if ip, err := netip.ParseAddr(made.Spec.ClusterIP); err == nil && b.Requested != "" {
+			made.Spec.IPFamilyPolicy, made.Spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{familyOf(ip)}
+		}
+	}
 	correctService(made, s)
 	return made
 }
@@ -206,9 +258,16 @@ func correctService(o *corev1.Service, s *gateway.Service) (changed bool) {
 	if len(o.Spec.Selector) > 0 {
 		o.Spec.Selector, changed = nil, true
 	}
+	if s.Behind != nil {
+		changed = correctBehind(&o.Spec, s.Behind) || changed
+	}
+	nodePorts := map[string]int32{} // which the cluster has chosen
+	for i := range o.Spec.Ports {
+		nodePorts[o.Spec.Ports[i].Name] = o.Spec.Ports[i].NodePort
+	}
 	var ports []corev1.ServicePort
 	for _, p := range s.Ports {
-		ports = append(ports, corev1.ServicePort{Name: portName(p), Protocol: corev1.ProtocolTCP, Port: p, TargetPort: intstr.FromInt32(p)})
+		ports = append(ports, corev1.ServicePort{Name: p.Name(), Protocol: corev1.ProtocolTCP, Port: p.Port, TargetPort: intstr.FromInt32(p.Pod), NodePort: nodePorts[p.Name()]})
 	}
 	same := func(a, b corev1.ServicePort) bool {
 		return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && a.TargetPort == b.TargetPort
@@ -217,6 +276,33 @@ func correctService(o *corev1.Service, s *gateway.Service) (changed bool) {
 		o.Spec.Ports, changed = ports, true
 	}
 	return changed
+}
+
+// correctBehind gives a Service the wanted type and address, and reports whether it has changed the Service.
+func correctBehind(o *corev1.ServiceSpec, b *gateway.Behind) (changed bool) {
+	if kind := corev1.ServiceType(b.Type); o.Type != kind {
+		if o.Type, changed = kind, true; kind == corev1.ServiceTypeClusterIP { // which has no ports on nodes
+			o.ExternalTrafficPolicy, o.HealthCheckNodePort, o.LoadBalancerClass, o.AllocateLoadBalancerNodePorts = "", 0, nil, nil
+			for i := range o.Ports {
+				o.Ports[i].NodePort = 0
+			}
+		}
+	}
+	address := ""
+	if b.Type == config.ServiceLoadBalancer {
+		address = b.Requested
+	}
+	if o.LoadBalancerIP != address {
+		o.LoadBalancerIP, changed = address, true
+	}
+	return changed
+}
+
+func familyOf(ip netip.Addr) corev1.IPFamily {
+	if ip.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
 }
 
 // addAll adds entries to a map, and reports whether they were not all there.
@@ -234,36 +320,70 @@ func addAll(to *map[string]string, from map[string]string) (changed bool) {
 
 // sliceFrom returns the EndpointSlice with the addresses of one family. It has no endpoints if there
 // are no addresses.
-func sliceFrom(name config.ObjectName, s *gateway.Service, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+func sliceFrom(name config.ObjectName, k *keptService, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	s := k.of
 	suffix := map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "-ipv4", discoveryv1.AddressTypeIPv6: "-ipv6"}[family]
 	o := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name + suffix, Labels: maps.Clone(s.Labels)}, AddressType: family}
-	o.Labels[discoveryv1.LabelServiceName], o.Labels[discoveryv1.LabelManagedBy] = name.Name, sliceManager
+	o.Labels[discoveryv1.LabelServiceName], o.Labels[discoveryv1.LabelManagedBy] = name.Name, gateway.SliceManager
 	for _, a := range s.Addresses {
 		if a.Is4() == (family == discoveryv1.AddressTypeIPv4) {
 			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 		}
 	}
+	if s.Behind != nil {
+		o.Endpoints = endpointsOf(k.replicas, family)
+	}
 	for _, p := range s.Ports {
-		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: new(portName(p)), Port: new(p), Protocol: new(corev1.ProtocolTCP)})
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: new(p.Name()), Port: new(p.Pod), Protocol: new(corev1.ProtocolTCP)})
 	}
 	return o
 }
+
+// mostEndpoints is the maximum of the API server for one EndpointSlice.
+const mostEndpoints = 1000
+
+// endpointsOf are the endpoints of one family in EndpointSlices, without their Pods: these are in another
+// namespace, perhaps. They are in the order of their addresses. If there are more than mostEndpoints, those
+// that are not ready are left out first.
+func endpointsOf(replicas []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) (all []discoveryv1.Endpoint) {
+	for _, from := range replicas {
+		if from.AddressType != family {
+			continue
+		}
+		for i := range from.Endpoints {
+			e := &from.Endpoints[i]
+			all = append(all, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, NodeName: e.NodeName, Zone: e.Zone})
+		}
+	}
+	compare := func(a, b discoveryv1.Endpoint) int { return slices.Compare(a.Addresses, b.Addresses) }
+	slices.SortStableFunc(all, compare)
+	all = slices.CompactFunc(all, func(a, b discoveryv1.Endpoint) bool { return compare(a, b) == 0 })
+	for _, isSpare := range []func(discoveryv1.Endpoint) bool{isUnready, func(discoveryv1.Endpoint) bool { return true }} {
+		for i := len(all) - 1; i >= 0 && len(all) > mostEndpoints; i-- {
+			if isSpare(all[i]) {
+				all = slices.Delete(all, i, i+1)
+			}
+		}
+	}
+	return all
+}
+
+func isUnready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready != nil && !*e.Conditions.Ready }
 
 // correctSlice gives an EndpointSlice the wanted labels, endpoints and ports, and reports whether it has
 // changed the EndpointSlice.
 func correctSlice(o, wanted *discoveryv1.EndpointSlice) (changed bool) {
 	changed = addAll(&o.Labels, wanted.Labels)
-	addresses := func(of *discoveryv1.EndpointSlice) (all []string) {
-		for i := range of.Endpoints {
-			all = append(all, of.Endpoints[i].Addresses...)
-		}
-		return all
+	sameEndpoint := func(a, b discoveryv1.Endpoint) bool {
+		return slices.Equal(a.Addresses, b.Addresses) && reflect.DeepEqual(a.Conditions, b.Conditions) && equalPointer(a.NodeName, b.NodeName) && equalPointer(a.Zone, b.Zone)
 	}
 	samePort := func(a, b discoveryv1.EndpointPort) bool {
 		return a.Name != nil && a.Port != nil && *a.Name == *b.Name && *a.Port == *b.Port
 	}
-	if !slices.Equal(addresses(o), addresses(wanted)) || !slices.EqualFunc(o.Ports, wanted.Ports, samePort) {
+	if !slices.EqualFunc(o.Endpoints, wanted.Endpoints, sameEndpoint) || !slices.EqualFunc(o.Ports, wanted.Ports, samePort) {
 		o.Endpoints, o.Ports, changed = wanted.Endpoints, wanted.Ports, true
 	}
 	return changed
 }
+
+func equalPointer[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -11,7 +14,10 @@ import (
 
 // Assigned is the addresses of a Gateway.
 type Assigned struct {
+	// Addresses are those of a pool: weir listens on them, on the ports of the Gateway.
 	Addresses []netip.Addr
+	// Behind is the Service whose addresses the Gateway has instead; nil: it has addresses of a pool.
+	Behind *Behind
 	// Rejected is why the Gateway is not accepted: it asks for a type of address that weir does
 	// not support. nil: it does not.
 	Rejected *Problem
@@ -20,17 +26,68 @@ type Assigned struct {
 	Missing *Problem
 }
 
-// Equal reports whether both are the same.
-func (a *Assigned) Equal(b *Assigned) bool {
-	if len(a.Addresses) != len(b.Addresses) {
-		return false
+// Socket is where weir listens for a port of a Gateway.
+type Socket struct {
+	Name    string // of weir's listener
+	Address string // host:port
+	// PublicPort is the port that clients use; 0: that of Address.
+	PublicPort int
+}
+
+// Sockets returns where weir listens for a port of a Gateway; none: nowhere, or nowhere yet.
+func (a *Assigned) Sockets(g config.ObjectName, port int) (all []Socket) {
+	name := fmt.Sprintf("gateway/%s/%s/%d", g.Namespace, g.Name, port)
+	if a.Behind != nil {
+		if own := a.Behind.Listens[int32(port)]; own != 0 {
+			all = append(all, Socket{name, ":" + strconv.Itoa(int(own)), port})
+		}
+		return all
 	}
-	for i := range a.Addresses {
-		if a.Addresses[i] != b.Addresses[i] {
-			return false
+	for _, address := range a.Addresses {
+		one := Socket{Name: name, Address: netip.AddrPortFrom(address, uint16(port)).String()}
+		if len(a.Addresses) > 1 {
+			one.Name += "/" + address.String()
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// pending is why weir does not listen on a port of the Gateway; nil: it does.
+func (a *Assigned) pending(port int) *Problem {
+	switch {
+	case a.Behind != nil:
+		return a.Behind.pending(int32(port))
+	case len(a.Addresses) == 0:
+		return problem(gatewayv1.ListenerReasonPending, "The Gateway has no address.")
+	}
+	return nil
+}
+
+// shown are the addresses in the status.
+func (a *Assigned) shown() (all []gatewayv1.GatewayStatusAddress) {
+	add := func(kind gatewayv1.AddressType, value string) {
+		all = append(all, gatewayv1.GatewayStatusAddress{Type: &kind, Value: value})
+	}
+	for _, address := range a.Addresses {
+		add(gatewayv1.IPAddressType, address.String())
+	}
+	if a.Behind == nil {
+		return all
+	}
+	for _, text := range a.Behind.Public {
+		if _, err := netip.ParseAddr(text); err == nil {
+			add(gatewayv1.IPAddressType, text)
+		} else {
+			add(gatewayv1.HostnameAddressType, text)
 		}
 	}
-	return equalProblem(a.Rejected, b.Rejected) && equalProblem(a.Missing, b.Missing)
+	return all
+}
+
+// Equal reports whether both are the same.
+func (a *Assigned) Equal(b *Assigned) bool {
+	return slices.Equal(a.Addresses, b.Addresses) && a.Behind.equal(b.Behind) && equalProblem(a.Rejected, b.Rejected) && equalProblem(a.Missing, b.Missing)
 }
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
@@ -65,13 +122,8 @@ type poolState struct {
 
 // static gives a Gateway the addresses that it asks for.
 func (p *poolState) static(g *gatewayv1.Gateway, a *Assigned) {
-	for i := range g.Spec.Addresses {
-		asked := &g.Spec.Addresses[i]
-		if kind := value(asked.Type, gatewayv1.IPAddressType); kind != gatewayv1.IPAddressType {
-			a.Rejected = problem(gatewayv1.GatewayReasonUnsupportedAddress, "The address %q has the type %s, but weir gives Gateways only addresses of the type IPAddress.", asked.Value, kind)
-			a.Addresses = nil
-			return
-		}
+	if a.Rejected = unsupportedAddress(g); a.Rejected != nil {
+		return
 	}
 	for i := range g.Spec.Addresses {
 		asked := &g.Spec.Addresses[i]
@@ -89,6 +141,17 @@ func (p *poolState) static(g *gatewayv1.Gateway, a *Assigned) {
 			a.Addresses = append(a.Addresses, addr)
 		}
 	}
+}
+
+// unsupportedAddress is why the spec asks for an address that no Gateway can have; nil: it does not.
+func unsupportedAddress(g *gatewayv1.Gateway) *Problem {
+	for i := range g.Spec.Addresses {
+		asked := &g.Spec.Addresses[i]
+		if kind := value(asked.Type, gatewayv1.IPAddressType); kind != gatewayv1.IPAddressType {
+			return problem(gatewayv1.GatewayReasonUnsupportedAddress, "The address %q has the type %s, but weir gives Gateways only addresses of the type IPAddress.", asked.Value, kind)
+		}
+	}
+	return nil
 }
 
 // asksForAny reports whether a Gateway accepts any address.

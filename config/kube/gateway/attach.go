@@ -123,17 +123,21 @@ func Drop[T any](a *Attachment, hosts map[string]T, p *Problem) {
 // set decides whether a ListenerSet belongs to the Gateway.
 func (v *View) set(g *Gateway, o *gatewayv1.ListenerSet) *Set {
 	s := &Set{Object: o}
-	from := gatewayv1.NamespacesFromNone
-	allowed := g.Object.Spec.AllowedListeners
-	if allowed == nil || allowed.Namespaces == nil {
-		allowed = &gatewayv1.AllowedListeners{Namespaces: &gatewayv1.ListenerNamespaces{}}
-	}
-	if from = value(allowed.Namespaces.From, from); !v.isFrom(from, allowed.Namespaces.Selector, o.Namespace, g.Object.Namespace) {
+	if !v.allowsSet(g.Object, o) {
 		s.rejected = problem(gatewayv1.ListenerSetReasonNotAllowed, "spec.allowedListeners of the Gateway %s does not allow ListenerSets of the namespace %s.", NameOf(g.Object), o.Namespace)
 	} else if g.rejected != nil {
 		s.rejected = problem(gatewayv1.ListenerSetReasonParentNotAccepted, "The Gateway %s is not accepted.", NameOf(g.Object))
 	}
 	return s
+}
+
+// allowsSet reports whether a Gateway allows a ListenerSet of its namespace.
+func (v *View) allowsSet(g *gatewayv1.Gateway, o *gatewayv1.ListenerSet) bool {
+	allowed := g.Spec.AllowedListeners
+	if allowed == nil || allowed.Namespaces == nil {
+		allowed = &gatewayv1.AllowedListeners{Namespaces: &gatewayv1.ListenerNamespaces{}}
+	}
+	return v.isFrom(value(allowed.Namespaces.From, gatewayv1.NamespacesFromNone), allowed.Namespaces.Selector, o.Namespace, g.Namespace)
 }
 
 // listenersOf returns the listeners of the parent that a route names. It returns false if the

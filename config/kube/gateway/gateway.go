@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -47,6 +48,9 @@ type Objects struct {
 	Grants   []*gatewayv1.ReferenceGrant
 	Policies []*gatewayv1.BackendTLSPolicy
 	Bundles  []*corev1.ConfigMap // with the certificates of authorities
+	// Slices are the EndpointSlices of the Services of Gateways, if weir keeps these for their
+	// addresses. Replicas are those of the Service that selects the Pods of weir.
+	Slices, Replicas []*discoveryv1.EndpointSlice
 }
 
 // Problem is the reason why a condition is not true.

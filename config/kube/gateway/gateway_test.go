@@ -163,12 +163,14 @@ func TestViewNoticesChanges(t *testing.T) {
 
 // The features are in the order that the API demands.
 func TestFeaturesAreSorted(t *testing.T) {
-	for _, services := range []bool{false, true} {
+	pool := config.GatewayAddresses{Pool: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}}
+	for settings, infrastructure := range map[*config.Gateways]bool{{Addresses: pool}: false, {Addresses: pool, Services: true}: true, {Addresses: config.GatewayAddresses{Service: &config.GatewayService{}}}: true} {
 		var names []string
-		for _, f := range Features(services) {
+		for _, f := range Features(settings) {
 			names = append(names, string(f.Name))
 		}
-		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) || slices.Contains(names, "GatewayInfrastructure") != services {
+		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) || slices.Contains(names, "GatewayInfrastructure") != infrastructure ||
+			slices.Contains(names, "GatewayStaticAddresses") != (settings.Addresses.Pool != nil) {
 			t.Errorf("the features %q are not in order, or one is there twice", names)
 		}
 	}

@@ -11,18 +11,27 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Service is the Service that weir keeps for a Gateway: its name leads to the addresses of the
-// Gateway. A Service never changes.
+// Service is the Service that weir keeps for a Gateway. A Service never changes.
 type Service struct {
 	Key         // of the Gateway
 	Name        string
 	Labels      map[string]string
 	Annotations map[string]string
-	Ports       []int32 // of the Gateway, in order
+	Ports       []PortPair // of the Gateway, in order
 	// Gone means that the Gateway has nothing that a Service could lead to, so there must be none.
-	Gone      bool
+	Gone bool
+	// Addresses are those of a Gateway with addresses of its own, to which the name of the Service
+	// leads. With Behind there are none: the endpoints are the replicas of weir.
 	Addresses []netip.Addr
+	// Behind is set if the Gateway has the addresses of the Service.
+	Behind *Behind
 }
+
+// PortPair is a port of a Service, and the port of its endpoints.
+type PortPair struct{ Port, Pod int32 }
+
+// Name is the name of the port.
+func (p PortPair) Name() string { return portName(p.Port) }
 
 // managedBy is the label with the name of the controller that keeps a Service.
 const managedBy = "app.kubernetes.io/managed-by"
@@ -45,13 +54,24 @@ func (g *Gateway) Service() *Service {
 	s.Labels[managedBy] = manager
 	s.Labels[gatewayv1.GatewayNameLabelKey] = labelValue(g.Object.Name)
 	s.Labels[gatewayv1.GatewayClassNameLabelKey] = labelValue(string(g.Object.Spec.GatewayClassName))
+	if b := g.Assigned.Behind; b != nil {
+		// The Service stays while the Gateway has faults: otherwise it would lose its addresses.
+		s.Behind = b
+		for _, port := range slices.Sorted(maps.Keys(b.Wants)) {
+			s.Ports = append(s.Ports, PortPair{port, b.Wants[port]})
+		}
+		s.Gone = len(s.Ports) == 0
+		return s
+	}
 	ports := map[int32]bool{}
 	for _, l := range g.Listeners {
 		if l.Serves() {
 			ports[int32(l.Port)] = true
 		}
 	}
-	s.Ports = slices.Sorted(maps.Keys(ports))
+	for _, port := range slices.Sorted(maps.Keys(ports)) {
+		s.Ports = append(s.Ports, PortPair{port, port})
+	}
 	s.Gone = g.rejected != nil || len(g.Assigned.Addresses) == 0 || len(ports) == 0
 	return s
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,16 +85,14 @@ const maxMessage = 32768
 
 func shortened(s string) string { return s[:min(len(s), maxMessage)] }
 
-// Features are the features of the Gateway API that weir supports, in alphabetical order. services
-// means that weir keeps a Service for each Gateway.
-func Features(services bool) (all []gatewayv1.SupportedFeature) {
-	if services {
-		all = append(all, gatewayv1.SupportedFeature{Name: "GatewayInfrastructure"})
-	}
+// Features are the features of the Gateway API that weir supports, in alphabetical order.
+func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
 	for _, name := range features {
+		if name == "GatewayInfrastructure" && !settings.KeepsServices() || name == "GatewayStaticAddresses" && settings.Addresses.Pool == nil {
+			continue // a cluster need not give a Service the addresses that a Gateway asks for
+		}
 		all = append(all, gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(name)})
 	}
-	slices.SortFunc(all, func(a, b gatewayv1.SupportedFeature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -105,7 +102,7 @@ var features = []string{
 	"GRPCRoute", "GRPCRouteNamedRouteRule",
 	"Gateway", "GatewayAddressEmpty", "GatewayBackendClientCertificate", "GatewayFrontendClientCertificateValidation",
 	"GatewayFrontendClientCertificateValidationInsecureFallback", "GatewayHTTPListenerIsolation",
-	"GatewayHTTPSListenerDetectMisdirectedRequests", "GatewayPort8080", "GatewayStaticAddresses",
+	"GatewayHTTPSListenerDetectMisdirectedRequests", "GatewayInfrastructure", "GatewayPort8080", "GatewayStaticAddresses",
 	"HTTPRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
 	"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendRequestHeaderModification",
 	"HTTPRouteBackendTimeout", "HTTPRouteCORS", "HTTPRouteDestinationPortMatching", "HTTPRouteHostRewrite", "HTTPRouteMethodMatching",
@@ -117,9 +114,8 @@ var features = []string{
 	"TCPRoute", "TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate",
 }
 
-// StatusOfClass is the status of a class of weir. services means that weir keeps a Service for each
-// Gateway.
-func StatusOfClass(c *gatewayv1.GatewayClass, services bool) ClassStatus {
+// StatusOfClass is the status of a class of weir.
+func StatusOfClass(c *gatewayv1.GatewayClass, settings *config.Gateways) ClassStatus {
 	var p *Problem
 	if c.Spec.ParametersRef != nil {
 		p = problem(gatewayv1.GatewayClassReasonInvalidParameters, "weir has no parameters for classes; remove spec.parametersRef.")
@@ -128,16 +124,15 @@ func StatusOfClass(c *gatewayv1.GatewayClass, services bool) ClassStatus {
 		Conditions: []metav1.Condition{
 			condition(gatewayv1.GatewayClassConditionStatusAccepted, c.Generation, p, gatewayv1.GatewayClassReasonAccepted, "weir serves the Gateways of this class."),
 		},
-		SupportedFeatures: Features(services),
+		SupportedFeatures: Features(settings),
 	}}
 }
 
-// Classes returns the status of all classes of weir. services means that weir keeps a Service for
-// each Gateway.
-func (x *Index) Classes(services bool) (all []ClassStatus) {
+// Classes returns the status of all classes of weir.
+func (x *Index) Classes(settings *config.Gateways) (all []ClassStatus) {
 	for _, c := range x.classes {
 		if string(c.Spec.ControllerName) == x.controller {
-			all = append(all, StatusOfClass(c, services))
+			all = append(all, StatusOfClass(c, settings))
 		}
 	}
 	slices.SortFunc(all, func(a, b ClassStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -245,12 +240,23 @@ func (g *Gateway) status(names func(*Listener) []string) GatewayStatus {
 			"AllowInsecureFallback lets clients without a valid certificate in."))
 	}
 	if g.rejected == nil {
-		kind := gatewayv1.IPAddressType
-		for _, a := range g.Assigned.Addresses {
-			s.Addresses = append(s.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a.String()})
-		}
+		s.Addresses = g.Assigned.shown()
 	}
 	return s
+}
+
+// WithRefusal returns the status of a Gateway whose Service the API server refuses, for the reason p. Faults of
+// the Gateway itself come first. s does not change.
+func (s *GatewayStatus) WithRefusal(p *Problem) *GatewayStatus {
+	next := *s
+	next.Conditions = slices.Clone(s.Conditions)
+	for i := range next.Conditions {
+		c := &next.Conditions[i]
+		if c.Type == string(gatewayv1.GatewayConditionProgrammed) && c.Reason != string(gatewayv1.GatewayReasonInvalid) {
+			*c = condition(gatewayv1.GatewayConditionProgrammed, c.ObservedGeneration, p, gatewayv1.GatewayReasonProgrammed, "")
+		}
+	}
+	return &next
 }
 
 // count is the number of routes that are attached to the listener and accepted.
@@ -262,8 +268,10 @@ func (l *Listener) conditions(generation int64, g *Gateway) []metav1.Condition {
 	switch {
 	case accept != nil && l.conflict == nil:
 		program = problem(gatewayv1.ListenerReasonInvalid, "The listener is not accepted. %s", accept.Message)
-	case program == nil && (g.rejected != nil || len(g.Assigned.Addresses) == 0):
-		program = problem(gatewayv1.ListenerReasonPending, "The Gateway has no address.")
+	case program == nil && g.rejected != nil:
+		program = problem(gatewayv1.ListenerReasonPending, "The Gateway is not accepted.")
+	case program == nil:
+		program = g.Assigned.pending(l.Port)
 	}
 	conflicted := metav1.Condition{Type: string(gatewayv1.ListenerConditionConflicted), Status: metav1.ConditionFalse, ObservedGeneration: generation,
 		Reason: string(gatewayv1.ListenerReasonNoConflicts), Message: "No other listener has the port and the hostname."}
@@ -292,7 +300,7 @@ func (g *Gateway) statusOfSet(set *Set, names func(*Listener) []string) SetStatu
 	program := accept
 	switch {
 	case accept != nil:
-	case len(g.Assigned.Addresses) == 0:
+	case g.Assigned.Missing != nil && len(g.Assigned.shown()) == 0:
 		program = problem(gatewayv1.ListenerSetReasonPending, "The Gateway has no address.")
 	}
 	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}

@@ -217,7 +217,7 @@ func (c *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if code != 0 {
-			fail(w, code, map[int]string{403: "Forbidden", 409: "Conflict", 500: "InternalError", 503: "ServiceUnavailable"}[code])
+			fail(w, code, map[int]string{403: "Forbidden", 409: "Conflict", 422: "Invalid", 500: "InternalError", 503: "ServiceUnavailable"}[code])
 			return
 		}
 	}

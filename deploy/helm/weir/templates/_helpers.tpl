@@ -19,6 +19,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.serviceAccount.name | default (include "weir.name" .) -}}
 {{- end -}}
 
+{{- /* The configuration of the Service of each Gateway, if Gateways have the addresses of these. */ -}}
+{{- define "weir.gatewayService" -}}
+{{- $kubernetes := .Values.config.kubernetes | default dict }}
+{{- $addresses := ($kubernetes.gateways | default dict).addresses | default dict }}
+{{- if hasKey $addresses "service" }}{{ toYaml ($addresses.service | default dict) }}{{ end }}
+{{- end -}}
+
+{{- /* Not empty if weir keeps Services for Gateways. */ -}}
+{{- define "weir.gatewayServices" -}}
+{{- if .Values.gateway.enabled }}{{ if or .Values.gateway.services (include "weir.gatewayService" .) }}true{{ end }}{{ end }}
+{{- end -}}
+
 {{- /* The rules for serving Ingresses of a namespace. */ -}}
 {{- define "weir.rules" -}}
 - apiGroups: [networking.k8s.io]
@@ -44,7 +56,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   resources: [configmaps]
   verbs: [list, watch]
 {{- end }}
-{{- if and .Values.gateway.enabled .Values.gateway.services }}
+{{- if include "weir.gatewayServices" . }}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, update, delete]

@@ -1,0 +1,60 @@
+package control
+
+import (
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// A Gateway can have the addresses of its Service. If the API server refuses the Service, for example because
+// of an address that it asks for, only the leader knows why. It writes the reason into the status of the
+// Gateway.
+
+// noteRefusal notes the result of a write of the Service of a Gateway. An API server that does not answer has
+// refused nothing.
+func (c *Control) noteRefusal(s *gateway.Service, err error) {
+	if s.Behind == nil || api.IsAway(err) {
+		return
+	}
+	var now *gateway.Problem
+	if err != nil {
+		now = &gateway.Problem{Reason: string(gatewayv1.GatewayReasonAddressNotAssigned), Message: "weir cannot keep the Service of the Gateway: " + err.Error() + "."}
+		if s.Behind.Requested != "" && apierrors.IsInvalid(err) {
+			now.Reason = string(gatewayv1.GatewayReasonAddressNotUsable)
+		}
+	}
+	c.mu.Lock()
+	before := c.refusals[s.Key]
+	if now == nil {
+		delete(c.refusals, s.Key)
+	} else {
+		c.refusals[s.Key] = *now
+	}
+	c.mu.Unlock()
+	if now == nil && before != (gateway.Problem{}) || now != nil && before != *now {
+		wake(c.gatewayWork)
+	}
+}
+
+// forgetRefusals forgets the refusals of Services that are not wanted any more.
+func (c *Control) forgetRefusals(wanted map[config.ObjectName]*gateway.Service) {
+	keys := make(map[gateway.Key]bool, len(wanted))
+	for _, s := range wanted {
+		keys[s.Key] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.refusals, func(k gateway.Key, _ gateway.Problem) bool { return !keys[k] })
+}
+
+// refused are the Gateways whose Services the API server refuses, and why.
+func (c *Control) refused() map[gateway.Key]gateway.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.refusals)
+}
