@@ -27,11 +27,17 @@ type Auth struct {
 }
 
 // ExternalAuth is authentication by another server, as the filter ExternalAuth of the Gateway API
-// demands (GEP-1494). Only the status 200 lets a request pass.
+// demands (GEP-1494): by HTTP, where only the status 200 lets a request pass, or by Envoy's ext_authz
+// over gRPC.
 type ExternalAuth struct {
 	Backend string // of the server
+	GRPC    bool   // Prefix and Response are for HTTP
+	Host    string // of requests to the server; empty: that of the client's request
 	Prefix  string // before the path of each request; empty or without a slash at its end
+	// MaxBody is the limit of a request's body, which the server gets too, in bytes. 0: the server gets no body.
+	MaxBody int
 	// Request has the names of the headers of the client that the server gets, besides Authorization.
+	// gRPC: empty means all.
 	Request []string
 	// Response has the names of the headers of the server that the endpoint gets. Empty: all. weir drops
 	// headers of the client with these names.

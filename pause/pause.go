@@ -23,12 +23,12 @@ var (
 	counter atomic.Pointer[func()]
 )
 
-// Serve says that this process serves traffic from now on. Before it, IfDue and Begin do
+// Serve says that this process serves traffic from now on. Before it, IfDue, Begin and Turn do
 // nothing, so that a start takes no longer.
 func Serve() { serving.Store(true) }
 
-// Count makes IfDue call f each time, until end is called. Tests count in this way how much work
-// there is between two calls. Several goroutines may call f at the same time.
+// Count makes IfDue and Turn call f each time, until end is called. Tests count in this way how much
+// work there is between two calls. Several goroutines may call f at the same time.
 func Count(f func()) (end func()) {
 	counter.Store(&f)
 	return func() { counter.Store(nil) }

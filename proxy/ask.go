@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // errAskLoop is the error of a question that came back to weir too often.
@@ -37,11 +39,19 @@ func (x *exchange) ask(q *inquiry, of *filter.Question) error {
 	if err := q.begin(cmp.Or(of.Method, "GET"), host, of.Path); err != nil {
 		return err
 	}
+	if n := len(of.Body); n > 0 {
+		if !x.account.Charge(n) {
+			return message.ErrMemory
+		}
+		defer x.account.Release(n)
+		q.content, q.req.Length = of.Body, int64(n)
+		q.req.Add(message.ContentLength, strconv.AppendInt(nil, int64(n), 10))
+	}
 	of.Write(&q.req)
 	x.edge.forwarding.DropListed(&q.req.Head)
 	addVisit(&q.req)
 	q.most, q.patience, q.account, q.address = of.Most, of.Patience, x.account, x.client.Addr()
-	q.discardGood, q.discard, q.out = true, of.Discard, x.outgoing()
+	q.discardGood, q.discard, q.out = !of.Whole, of.Discard, x.outgoing()
 	x.wire.CutAlso(q)
 	defer x.relink()
 	o := q.run()

@@ -235,6 +235,7 @@ func (a *attempt) gotHead() *outcome {
 		return nil
 	}
 	if err := to.flush(); err != nil {
+		a.link.Abort() // the endpoint has switched protocols, and would take a regular end for the client's
 		return to.writeFailed(err)
 	}
 	return tunnelOpened

@@ -47,6 +47,7 @@ type progress struct {
 	key        netip.Addr // by which a backend with balance: hash chooses an endpoint
 	cookie     []byte     // of the client for sticky sessions of the backend; nil: none
 	copies     *copies    // for the mirrors of the route; nil: none
+	held       *heldBody  // the request's body, if a guard has read it; nil: none has
 	paged      bool       // an error page has replaced the endpoint's response
 	left       int        // bytes of the replaced response
 	status     int
@@ -120,6 +121,7 @@ func (x *exchange) finish(now time.Time) {
 		u.kept.free()
 	}
 	x.unpack()
+	x.releaseHeld()
 	if x.copies != nil {
 		x.copies.end()
 	}
@@ -144,6 +146,7 @@ func (x *exchange) abandon() {
 	if e := x.packing.encoder; e != nil {
 		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
 	}
+	x.releaseHeld()
 	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()

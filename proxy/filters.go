@@ -25,7 +25,7 @@ func (x *exchange) Host() string {
 // KnownLength returns the known length of the request's body.
 func (x *exchange) KnownLength() int64 {
 	if x.req.Length == message.Unknown {
-		body, _ := x.wire.BufferedBody()
+		body, _ := x.body().BufferedBody()
 		return int64(len(body))
 	}
 	return x.req.Length
@@ -69,6 +69,17 @@ func (x *exchange) identify() {
 		x.identified = true
 		x.edge.forwarding.Identify(x)
 	}
+}
+
+// Protocol returns the version of HTTP.
+func (x *exchange) Protocol() string {
+	switch {
+	case x.wire.Version() == "2":
+		return "HTTP/2"
+	case x.req.Minor == 0:
+		return "HTTP/1.0"
+	}
+	return "HTTP/1.1"
 }
 
 // Started returns the time at which the exchange began.

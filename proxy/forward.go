@@ -39,6 +39,9 @@ func (x *exchange) forward(r *Route) {
 		return
 	}
 	x.prepare(r)
+	if x.held != nil {
+		x.editTrailers() // they have arrived
+	}
 	if r.mirrors != nil {
 		x.mirror()
 	}
@@ -90,10 +93,10 @@ func (x *exchange) rewrite(hostOverride string) {
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
 	a.backend, a.limits, a.metrics, a.trace = r.backend, r.limits, r.metrics, x.trace
-	a.requester, a.to, a.body = x, x, x.wire
+	a.requester, a.to, a.body = x, x, x.body()
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res
-	a.begun, a.whole, a.relay = x.started, x.whole, x.relay
+	a.begun, a.whole, a.relay = x.started, x.whole || x.held != nil, x.relay
 }
 
 // As the requester of its attempts, an exchange is the client.
@@ -137,12 +140,17 @@ func (x *exchange) guardBody(n int64) error {
 }
 
 func (x *exchange) bodyEnded() {
-	x.edge.forwarding.DropListed(&x.req.Trailers)
-	x.edge.forwarding.DropAsserted(&x.req.Trailers)
-	x.route.filters.EditTrailers(&x.req.Trailers)
+	x.editTrailers()
 	if x.copies != nil {
 		x.copies.send()
 	}
+}
+
+// editTrailers changes the client's trailers into those for the endpoint.
+func (x *exchange) editTrailers() {
+	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.edge.forwarding.DropAsserted(&x.req.Trailers)
+	x.route.filters.EditTrailers(&x.req.Trailers)
 }
 
 // As the destination of its attempts, an exchange passes the response to the client.

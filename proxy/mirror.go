@@ -83,8 +83,8 @@ func (x *exchange) mirror() {
 		return
 	}
 	x.copies = c
-	if x.whole {
-		body, _ := x.wire.BufferedBody()
+	if x.attempts.whole {
+		body, _ := x.attempts.body.BufferedBody()
 		c.keep(body)
 		c.send()
 		return

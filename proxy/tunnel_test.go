@@ -492,6 +492,33 @@ func TestUpgradeThatIsCut(t *testing.T) {
 	r.record().want(t, "kind", "upgrade", "status", 101, "reason", "cut")
 }
 
+// An endpoint that has switched protocols gets a reset if the client is gone by then: a regular end would look
+// like the client's.
+func TestUpgradeForNobody(t *testing.T) {
+	f := func(e *endpoint, text string) {
+		t.Helper()
+		r := newRig(t, text, nil, "@app", e.address)
+		for {
+			begun := time.Now()
+			c := r.dial("web")
+			c.write(upgrade)
+			s := e.accept()
+			s.head()
+			c.reset()
+			s.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			rec := r.record()
+			if time.Since(begun) >= clientCheck { // weir may have checked the client before the response came
+				continue
+			}
+			s.wantEnd(true)
+			rec.want(t, "kind", "http", "reason", "client_gone")
+			return
+		}
+	}
+	f(newEndpoint(t), plain)
+	f(newTLSEndpoint(t), strings.Replace(plain, "endpoints:", "protocol: https, tls: {insecure_skip_verify: true}, endpoints:", 1))
+}
+
 // A tunnel whose route is removed while weir connects to its endpoint is drained as well.
 func TestTunnelOrphanedAtBirth(t *testing.T) {
 	e := newEndpoint(t)

@@ -15,26 +15,35 @@ import (
 // externalTimeout limits the request to the server of ExternalAuth. It is the default of auth.forward.
 const externalTimeout = 5 * time.Second
 
-// externalAuth applies the filter ExternalAuth (GEP-1494): a server decides on each request. weir
-// supports HTTP without the body. A reference that cannot be resolved closes the rule.
+// externalAuth applies the filter ExternalAuth (GEP-1494): a server decides on each request. A reference
+// that cannot be resolved closes the rule.
 func (f *httpFilters) externalAuth(from *gatewayv1.HTTPExternalAuthFilter) error {
 	switch {
 	case from == nil:
 		return errEmptyFilter
 	case f.auth != nil:
 		return errors.New("occurs twice; one server decides about the requests of a rule")
-	case from.ExternalAuthProtocol != gatewayv1.HTTPRouteExternalAuthHTTPProtocol:
-		return fmt.Errorf("has the protocol %s, but weir supports only HTTP", from.ExternalAuthProtocol)
-	case from.ForwardBody != nil && from.ForwardBody.MaxSize > 0:
-		return errors.New("has forwardBody, but weir does not send bodies of requests to the server; remove it")
 	}
 	e := &config.ExternalAuth{Timeout: externalTimeout}
-	if h := from.HTTPAuthConfig; h != nil {
-		if err := readExternalHTTP(e, h); err != nil {
+	if from.ForwardBody != nil {
+		e.MaxBody = int(from.ForwardBody.MaxSize)
+	}
+	to := forRequests
+	switch from.ExternalAuthProtocol {
+	case gatewayv1.HTTPRouteExternalAuthHTTPProtocol:
+		if err := readExternalHTTP(e, from.HTTPAuthConfig); err != nil {
 			return err
 		}
+	case gatewayv1.HTTPRouteExternalAuthGRPCProtocol:
+		to, e.GRPC = forCalls, true
+		if from.GRPCAuthConfig != nil {
+			e.Request = from.GRPCAuthConfig.AllowedRequestHeaders
+		}
+		e.Host = string(from.BackendRef.Name)
+	default:
+		return fmt.Errorf("has the protocol %s, which weir does not know; write HTTP or GRPC", from.ExternalAuthProtocol)
 	}
-	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, false)
+	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, to)
 	if problem != nil {
 		f.attachment.Refs = cmp.Or(f.attachment.Refs, problem)
 		f.closed = true
@@ -48,6 +57,9 @@ func (f *httpFilters) externalAuth(from *gatewayv1.HTTPExternalAuthFilter) error
 
 // readExternalHTTP reads the settings of the filter for requests to the server, and for its responses.
 func readExternalHTTP(e *config.ExternalAuth, from *gatewayv1.HTTPAuthConfig) error {
+	if from == nil {
+		return nil
+	}
 	if from.Path != "" {
 		p, err := config.ParsePath("/" + strings.Trim(from.Path, "/"))
 		if err != nil {

@@ -163,7 +163,7 @@ func (f *httpFilters) mirror(from *gatewayv1.HTTPRequestMirrorFilter) error {
 	if from == nil {
 		return errEmptyFilter
 	}
-	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, false)
+	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, forRequests)
 	if problem != nil {
 		f.attachment.Refs = cmp.Or(f.attachment.Refs, problem)
 		return nil

@@ -393,7 +393,11 @@ func (c *gatewayConversion) closingBackend() string {
 // backendOf returns the name of the backend for a reference of a route. raw means that it is for
 // tunnels. If the reference is wrong, requests for the backend get 500, and connections are closed.
 func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) string {
-	name, problem := c.resolve(a, ref, raw)
+	to := forRequests
+	if raw {
+		to = forTunnels
+	}
+	name, problem := c.resolve(a, ref, to)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
 		return c.missingBackend(a, raw)
@@ -401,8 +405,17 @@ func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.Back
 	return name
 }
 
+// traffic is what a backend gets.
+type traffic uint8
+
+const (
+	forRequests traffic = iota // of the kind of the route
+	forCalls                   // of gRPC
+	forTunnels
+)
+
 // resolve finds the Service of a reference, and makes its backend.
-func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) (string, *gateway.Problem) {
+func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) (string, *gateway.Problem) {
 	service, problem := c.view.Service(a.Route, ref)
 	if problem != nil {
 		return "", problem
@@ -416,12 +429,12 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 		return "", &gateway.Problem{Reason: string(gatewayv1.RouteReasonBackendNotFound), Message: fmt.Sprintf("A backend is %v.", err)}
 	}
 	found, _ := portOf(c.service(service), port)
-	if problem := c.speakTo(&b, a, found, raw); problem != nil {
+	if problem := c.speakTo(&b, a, found, to); problem != nil {
 		return "", problem
 	}
 	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
 		if t.Broken {
-			return c.missingBackend(a, raw), nil
+			return c.missingBackend(a, to == forTunnels), nil
 		}
 		c.secureBackend(&b, t)
 	}
@@ -452,8 +465,8 @@ func (c *gatewayConversion) secureBackend(b *Backend, t *gateway.BackendTLS) {
 }
 
 // speakTo sets the protocol of a backend of a route.
-func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port servicePort, raw bool) *gateway.Problem {
-	if raw {
+func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port servicePort, to traffic) *gateway.Problem {
+	if to == forTunnels {
 		b.Name += "/tcp"
 		b.Protocol = config.ProtocolTCP
 		return nil
@@ -463,7 +476,7 @@ func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port serv
 		return &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedProtocol), Message: fmt.Sprintf(
 			"The Service %s has the appProtocol %q, which weir does not support; write http, https, kubernetes.io/h2c, kubernetes.io/ws, grpc or grpcs.", b.Source, port.protocol)}
 	}
-	if a.Kind == gateway.KindGRPCRoute {
+	if to == forCalls || a.Kind == gateway.KindGRPCRoute {
 		return c.speakGRPC(b, port, own)
 	}
 	b.speak(own)

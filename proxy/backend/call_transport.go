@@ -60,6 +60,9 @@ type tunnelStream struct {
 // Close ends the link.
 func (t tunnelStream) Close() { t.link.Close() }
 
+// Abort does nothing: a close of an incomplete stream is a reset anyway.
+func (w *callTransport) Abort() {}
+
 // keep ends the link: the trunk stays for other exchanges.
 func (w *callTransport) keep(s *Link) { s.Close() }
 

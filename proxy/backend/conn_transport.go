@@ -92,6 +92,11 @@ func (w *connTransport) TunnelEnd(*memory.Account) tunnel.End {
 	return end
 }
 
+func (w *connTransport) Abort() {
+	w.Conn.Abort()
+	w.tls = nil // close sends a close_notify for it
+}
+
 func (w *connTransport) keep(s *Link) {
 	e := s.endpoint
 	e.mu.Lock() // before the check: a goroutine that changes the settings then empties the pool

@@ -101,6 +101,10 @@ type transport interface {
 	// nil: no account is.
 	TunnelEnd(a *memory.Account) tunnel.End
 
+	// Abort makes the next Close send a reset, over TLS without a close_notify, so that the
+	// endpoint cannot take an incomplete stream for a complete one.
+	Abort()
+
 	// keep and close are Keep and Close of the link s, which uses this transport.
 	keep(s *Link)
 	close(s *Link) error

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/extauthz"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -38,6 +39,8 @@ type Identity struct {
 	// OnlyGood means that the client gets Cookies only with responses that are no errors, as
 	// add_header of nginx does it.
 	OnlyGood bool
+	// Response are headers that the server sets in the response to the client.
+	Response []extauthz.Change
 }
 
 // givesCookies reports whether the client gets cookies with a response of this status.
@@ -149,6 +152,11 @@ func (a *auth) EditResponse(x Exchange, res *message.Response) {
 	if id := x.Identity(); id.HasCookies() && id.givesCookies(res.Status) {
 		for _, value := range id.Cookies {
 			res.AddField("Set-Cookie", value)
+		}
+	}
+	if id := x.Identity(); id != nil {
+		for i := range id.Response {
+			setHeader(&res.Head, &id.Response[i])
 		}
 	}
 }

@@ -21,6 +21,9 @@ type external struct {
 // newExternal makes the authenticator of an entry. before is the authenticator in effect; newExternal
 // returns it if nothing has changed.
 func newExternal(c *config.Auth, before authenticator, server Decider) authenticator {
+	if c.External.GRPC {
+		return newExternalGRPC(c.External, before, server)
+	}
 	if b, is := before.(*external); is && b.settings == c.External && b.server == server {
 		return b
 	}
@@ -45,13 +48,26 @@ func (e *external) authenticate(x Exchange) (id *Identity) {
 	if target == "" || target[0] != '/' {
 		target = "/"
 	}
-	err := x.Ask(&Question{Decider: e.server, Method: method, Path: e.settings.Prefix + target, Patience: e.settings.Timeout, Most: mostDenial,
+	body, ok := holdBody(x, e.settings)
+	if !ok {
+		return nil
+	}
+	err := x.Ask(&Question{Decider: e.server, Method: method, Path: e.settings.Prefix + target, Patience: e.settings.Timeout, Most: mostDenial, Body: body,
 		Write: func(to *message.Request) { e.write(to, x) },
 		Read:  func(res *message.Response, body []byte) { id = e.decide(x, res, body) }})
 	if err != nil {
 		x.GuardFailed(authGuard, refuseUndecided, err)
 	}
 	return id
+}
+
+// holdBody returns the body of a request if the server gets it. ok is false if the request has been
+// answered.
+func holdBody(x Exchange, settings *config.ExternalAuth) (body []byte, ok bool) {
+	if settings.MaxBody == 0 {
+		return nil, true
+	}
+	return x.HoldBody(settings.MaxBody)
 }
 
 // write writes the HTTP headers of the request to the server: the client's headers that the filter
@@ -63,6 +79,7 @@ func (e *external) write(to *message.Request, x Exchange) {
 		f, name := &from.Fields[i], from.Name(i)
 		switch {
 		case f.ID == message.CDNLoop: // it stops loops
+		case e.settings.MaxBody > 0 && describesBody.Has(name) && e.passed.Has(name):
 		case f.Dropped || !passesToCheck(f.ID, name) || f.ID != message.Authorization && !e.passed.Has(name):
 			continue
 		}
@@ -74,6 +91,9 @@ func (e *external) write(to *message.Request, x Exchange) {
 	to.AddField("X-Forwarded-Host", string(from.Bytes(from.Host)))
 	to.AddField("X-Request-Id", string(id))
 }
+
+// describesBody has the headers about a body that a server needs to read it.
+var describesBody = message.NewNames([]string{"Content-Type", "Content-Encoding"})
 
 // decide acts on the response of the server. It returns nil if it has answered the request.
 func (e *external) decide(x Exchange, res *message.Response, body []byte) *Identity {

@@ -20,6 +20,10 @@ type Exchange interface {
 	Request() *message.Request
 	// Host returns the host of the request in lower case, without port and trailing dot.
 	Host() string
+	// HoldBody reads the whole body of the request, if it has at most most bytes, and keeps it for the
+	// endpoint. The filter must not change it. ok is false if HoldBody has answered the request, because
+	// the body is larger or did not arrive. The request of a tunnel has no body.
+	HoldBody(most int) (body []byte, ok bool)
 	// KnownLength returns the length of the request's body, as far as it is known: the whole
 	// length if the client declared it, or if the body has arrived; otherwise a part of it.
 	KnownLength() int64
@@ -41,6 +45,8 @@ type Exchange interface {
 	// the decision about it to routes; nil: the policy does not, or there is no TLS.
 	Certificate() *Certificate
 
+	// Protocol returns the version of HTTP, such as HTTP/1.1.
+	Protocol() string
 	// Started returns the time at which weir had read the head of the request.
 	Started() time.Time
 	// State returns what filters remember of the exchange.

@@ -37,7 +37,9 @@ type exchange struct {
 	server                  func(*Question) error
 	generated               bool
 	gone                    chan struct{} // closed when the client goes; nil: it stays
-	guarded                 string        // a path that RefusePath refuses
+	body                    []byte
+	held                    int    // the limit of HoldBody
+	guarded                 string // a path that RefusePath refuses
 }
 
 func newExchange(method, path string) *exchange {
@@ -57,6 +59,11 @@ func (x *exchange) RefusePath(path []byte) *message.Refusal {
 
 func (x *exchange) Request() *message.Request { return &x.req }
 func (x *exchange) Host() string              { return cmp.Or(x.host, "app.example.org") }
+func (x *exchange) HoldBody(most int) ([]byte, bool) {
+	x.held = most
+	return x.body, len(x.body) <= most
+}
+func (x *exchange) Protocol() string          { return "HTTP/1.1" }
 func (x *exchange) KnownLength() int64        { return x.length }
 func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
 func (x *exchange) Client() netip.AddrPort    { return x.client }

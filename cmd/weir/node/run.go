@@ -89,6 +89,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 		go s.watchdog(alive, every)
 	}
 	pause.Serve()
+	go pause.Pace()
 	return s.serve(signals)
 }
 
