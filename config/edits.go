@@ -74,6 +74,22 @@ func CheckRequestHeader(name string) error {
 	return err
 }
 
+// CheckAuthHeader returns why objects of a cluster cannot set a header of this name in requests to a server that
+// authenticates clients, or nil. The error follows the name.
+func CheckAuthHeader(name string) error {
+	_, err := headerName(refuseAuthHeader).parse(name)
+	return err
+}
+
+// refuseAuthHeader returns why objects cannot set the header with this id for a server that authenticates clients. They
+// may replace what weir tells it about the request.
+func refuseAuthHeader(id message.ID) string {
+	if id.Class() == message.Framing {
+		return "describes the host, the connection or the framing of the request, and weir writes it itself; take it out"
+	}
+	return ""
+}
+
 // CheckResponseHeader is CheckRequestHeader for a response header.
 func CheckResponseHeader(name string) error {
 	_, err := headerName(refuseResponseEdit).parse(name)

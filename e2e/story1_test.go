@@ -126,7 +126,9 @@ func TestStory1ThousandLateHeadersAtOnce(t *testing.T) {
 		t.Errorf("the backend saw %d connections", n)
 	}
 	eventually(t, "descriptors and goroutines go back", func() error {
-		if f, g := w.descriptors(), w.goroutines(); f > files+2 || g > routines+5 {
+		// At the first count weir may not have reserved all descriptors of its own ports. A leak would have
+		// hundreds.
+		if f, g := w.descriptors(), w.goroutines(); f > files+10 || g > routines+5 {
 			return fmt.Errorf("%d descriptors were %d, %d goroutines were %d", f, files, g, routines)
 		}
 		return nil

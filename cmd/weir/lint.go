@@ -90,7 +90,7 @@ func (l *linting) args(_ *cobra.Command, args []string) error {
 
 // sourceFlags are the flags that select the cluster.
 func (l *linting) sourceFlags(c *cobra.Command) {
-	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster, and the Deployment and the ConfigMap of ingress-nginx")
+	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster, the Deployment and the ConfigMap of ingress-nginx, and the ConfigMaps that annotations name")
 	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "with --cluster, the kubeconfig `FILE`; the default is KUBECONFIG or ~/.kube/config, and in a Pod its service account")
 }
 
@@ -151,7 +151,11 @@ func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error)
 			}
 			return nil, errors.New("no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a file that exists; name one with --kubeconfig")
 		}
-		return client.Snapshot(context.Background())
+		m, err := client.Snapshot(context.Background())
+		if err == nil {
+			client.ReadMaps(context.Background(), m, m.NamedMaps(controllerSettings(m)))
+		}
+		return m, err
 	}
 	m := &kube.Manifests{}
 	var wrong []error
@@ -248,9 +252,8 @@ func isOfController(named map[config.ObjectName]bool, o *corev1.ConfigMap) bool 
 	return named[config.ObjectName{Namespace: o.Namespace, Name: o.Name}] || controller.IsConfigMap(o.Name, o.Data)
 }
 
-// controllerSettings returns the settings in the ConfigMap of the controller. If the manifests have none or
-// several, it returns the defaults.
-func controllerSettings(m *kube.Manifests) *controller.Settings {
+// controllerMap returns the ConfigMap of the controller; nil: the manifests have none or several.
+func controllerMap(m *kube.Manifests) *corev1.ConfigMap {
 	named := controllerMaps(m)
 	var found []*corev1.ConfigMap
 	for _, o := range m.ConfigMaps {
@@ -259,9 +262,17 @@ func controllerSettings(m *kube.Manifests) *controller.Settings {
 		}
 	}
 	if len(found) != 1 {
-		return controller.Read(nil)
+		return nil
 	}
-	return controller.Read(found[0].Data)
+	return found[0]
+}
+
+// controllerSettings returns the settings in the ConfigMap of the controller, or else the defaults.
+func controllerSettings(m *kube.Manifests) *controller.Settings {
+	if o := controllerMap(m); o != nil {
+		return controller.Read(o.Data)
+	}
+	return controller.Read(nil)
 }
 
 // lintConfig is the configuration for converting the manifests: weir serves nothing else.
@@ -289,6 +300,11 @@ func wrongs(m *kube.Manifests) map[string][]string {
 		}
 	}
 	converter := kube.Converter{File: cfg}
+	m.UseMaps()
+	if o := controllerMap(m); o != nil {
+		cfg.Kubernetes.IngressNginx = &config.IngressNginx{ConfigMap: config.ObjectName{Namespace: o.Namespace, Name: o.Name}}
+		m.Controller = o
+	}
 	for _, ingresses := range byClass(m.Ingresses, cfg.Kubernetes.Class) {
 		objects := m.Objects
 		objects.Classes, objects.Ingresses = nil, ingresses
@@ -297,8 +313,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 		}
 		for _, e := range converter.Convert(&objects).Events {
 			missing := e.Reason == event.ReasonBackend || e.Reason == event.ReasonCertificate
-			rated := e.Reason == event.ReasonUndone || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
-			if !missing && !rated {
+			rated := e.Rated || e.Reason == event.ReasonSetting || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations and keys
+			if !missing && !rated && !e.Unread {
 				add(e.Object, e.Message)
 			}
 		}

@@ -114,6 +114,66 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// Lint names the object and the key because of which weir closes or changes an Ingress. It does not report objects that
+// may be elsewhere.
+func TestLintOfOtherObjects(t *testing.T) {
+	ingress := func(name, annotations string) string {
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: " + name + ", namespace: shop, annotations: {" + annotations + "}}, spec: {ingressClassName: nginx, rules: [{host: " + name +
+			".example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
+	}
+	object := func(kind, namespace, name, data string) string {
+		return "{apiVersion: v1, kind: " + kind + ", metadata: {name: " + name + ", namespace: " + namespace + "}, " + data + "}\n---\n"
+	}
+	settings := func(data string) string {
+		return object("ConfigMap", "ingress-nginx", "ingress-nginx-controller", "data: {proxy-body-size: 8m, "+data+"}")
+	}
+	const nginx = "nginx.ingress.kubernetes.io/"
+	auth := nginx + "auth-url: http://auth.shop.svc/check, " + nginx + "auth-proxy-set-headers: shop/headers"
+	f := func(text string, want ...string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "all.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err, _ := weir("lint", file)
+		got := ""
+		for line := range strings.Lines(out) {
+			if rest, ok := strings.CutPrefix(line, "  wrong  "); ok {
+				got += rest
+			}
+		}
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("of\n%s\nthere is\n%s%s\nand not %q", text, out, err, part)
+			}
+		}
+		if len(want) == 0 && got != "" {
+			t.Errorf("of\n%s\nthere is\n%s", text, got)
+		}
+	}
+	f(settings("") + ingress("plain", ""))
+	f(settings("enable-owasp-modsecurity-crs: 'true', block-user-agents: bot")+ingress("plain", ""),
+		"All paths of this Ingress answer 503", "the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx has keys", "remove these keys: block-user-agents, enable-owasp-modsecurity-crs.")
+	f(settings("global-auth-url: 'http://localhost/check'")+ingress("plain", ""), "in the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx, global-auth-url names localhost")
+	f(settings("whitelist-source-range: 10.0.0.0/8")+strings.Replace(ingress("plain", ""), `path: /, pathType: Prefix`, `path: /a, pathType: ImplementationSpecific`, 1), "remove these keys: whitelist-source-range.")
+
+	// ConfigMaps that annotations name.
+	custom := ingress("custom", nginx+"custom-headers: shop/headers")
+	f(settings("global-allowed-response-headers: X-A")+custom+object("ConfigMap", "shop", "headers", "data: {X-B: b}"), "503", "the ConfigMap shop/headers, which custom-headers names, has X-B, which global-allowed-response-headers")
+	f(settings("global-allowed-response-headers: 'X-A,Connection'")+custom+object("ConfigMap", "shop", "headers", "data: {X-A: a, Connection: close}"), "weir does not set an HTTP header of custom-headers from the ConfigMap shop/headers: Connection")
+	f(settings("global-allowed-response-headers: X-A") + custom + object("ConfigMap", "shop", "headers", "data: {X-A: a}"))
+	f(ingress("auth", auth)+object("ConfigMap", "shop", "headers", "data: {Host: b}"), "503", "the ConfigMap shop/headers, which auth-proxy-set-headers names, has Host")
+
+	// Secrets, as far as there are any.
+	basic := ingress("basic", nginx+"auth-type: basic, "+nginx+"auth-secret: users")
+	f(basic+object("Secret", "shop", "users", "stringData: {other: a}"), "503", "the Secret shop/users, which auth-secret names, has no key auth")
+	f(basic + object("Secret", "shop", "users", "stringData: {auth: 'a:{SHA}Ys23Ag/5IOWqZCw9QGaVDdHwH00='}"))
+
+	// Nothing is known of these.
+	f(settings("global-allowed-response-headers: X-A") + custom + basic + ingress("auth", auth) + ingress("tls", nginx+"auth-tls-secret: shop/ca") +
+		ingress("proxy", nginx+"proxy-ssl-secret: shop/ca, "+nginx+"backend-protocol: HTTPS"))
+}
+
 // Lint reports sources that it cannot read, and still rates all others.
 func TestLintOfAllSorts(t *testing.T) {
 	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/client-body-buffer-size: 50m}}}"

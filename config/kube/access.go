@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -24,15 +26,41 @@ func sameUnsupported(a, b metav1.Object) bool {
 // tellUnsupported reports the unsupported annotations of an object. If there are guards, the
 // paths of the object answer 503: otherwise everybody would have access.
 func (v *conversion) tellUnsupported(at corev1.ObjectReference, guards, others []string) {
-	if len(guards) > 0 {
+	own, keys := v.byOrigin(guards)
+	if len(own) > 0 {
 		v.event(at, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
-			at.Kind, strings.Join(guards, ", "))
+			at.Kind, strings.Join(own, ", "))
+	}
+	if len(keys) > 0 {
+		v.event(at, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: the ConfigMap %s of ingress-nginx has keys that restrict access, or may, and that weir does not support here. Restrict access in the application or in weir's configuration, then remove these keys: %s.",
+			at.Kind, v.settings.IngressNginx.ConfigMap, strings.Join(keys, ", "))
 	}
 	others = slices.DeleteFunc(others, func(name string) bool { return name == AnnotationProtocol }) // letSpeak reports it
 	if len(others) > 0 {
-		v.event(at, event.ReasonUndone, "weir serves this %s without the annotations that it does not support. Run weir lint to see what to do instead, then remove them: %s.",
-			at.Kind, strings.Join(others, ", "))
+		v.events.Put(event.Event{Object: at, Reason: event.ReasonUndone, Rated: true, Message: fmt.Sprintf("weir serves this %s without the annotations that it does not support. Run weir lint to see what to do instead, then remove them: %s.",
+			at.Kind, strings.Join(others, ", "))})
 	}
+}
+
+// byOrigin divides guards into annotations of the object, and keys of the ConfigMap of ingress-nginx.
+func (v *conversion) byOrigin(guards []string) (own, keys []string) {
+	if v.settings.IngressNginx == nil {
+		return guards, nil
+	}
+	var data map[string]string
+	if v.o.Controller != nil {
+		data = v.o.Controller.Data
+	}
+	for _, name := range guards {
+		key, ok := annotation.KeyOf(name)
+		if !ok {
+			own = append(own, name)
+			continue
+		}
+		keys = append(keys, controller.KeysFor(data, key)...)
+	}
+	slices.Sort(keys)
+	return own, slices.Compact(keys)
 }
 
 // guardsOf returns the guards of an object from their names; nil: there are none.

@@ -199,7 +199,7 @@ func (v *conversion) readAuthTLS(namespace string, a annotation.AuthTLS) (*hostC
 	name := config.ObjectName{Namespace: namespace, Name: a.Secret}
 	s := v.secret(name)
 	if s == nil {
-		return nil, fmt.Errorf("the Secret %s, which auth-tls-secret names, does not exist; create it", name)
+		return nil, unread{fmt.Errorf("the Secret %s, which auth-tls-secret names, does not exist; create it", name)}
 	}
 	h := &hostCerts{AuthTLS: a, rules: config.ClientCert{Mode: config.CertMode(a.Verify), Match: a.Subject, ErrorPage: a.ErrorPage, Forward: a.Forward}, secret: name, ca: s.Data[caKey], crl: s.Data[crlKey]}
 	if err := v.checkAuthorities(s); err != nil {

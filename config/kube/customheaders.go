@@ -55,7 +55,8 @@ func (v *conversion) readCustomHeaders(owner *claim.Owner) {
 	m := v.namedMap(name, owner.Created)
 	switch {
 	case m.Unread != "":
-		v.on(owner, event.ReasonUndone, "weir serves this %s without the HTTP headers of custom-headers, because of the ConfigMap %s: %s.", owner.Kind.Name, name, m.Unread)
+		v.events.Put(event.Event{Object: owner.Reference(), Reason: event.ReasonUndone, Unread: m.Unread == notYet,
+			Message: fmt.Sprintf("weir serves this %s without the HTTP headers of custom-headers, because of the ConfigMap %s: %s.", owner.Kind.Name, name, m.Unread)})
 		return
 	case m.Map == nil:
 		v.closeAs(owner, "custom-headers", fmt.Errorf("the ConfigMap %s, which custom-headers names, does not exist; create it", name), asNginx)
@@ -84,11 +85,22 @@ var (
 // maxHeaders is the maximum size of a ConfigMap of HTTP headers in bytes. Few clients accept larger heads.
 const maxHeaders = 16 << 10
 
+// noHeader is an error about a key of a ConfigMap of HTTP headers.
+const noHeader = "has the key %q, which is no HTTP header; write letters, digits, - and _"
+
+// checkSize returns an error if the ConfigMap is too large. The error follows the name of the ConfigMap.
+func checkSize(m *corev1.ConfigMap) error {
+	if m.Annotations[oversized] != "" || sizeOf(m.Data) > maxHeaders {
+		return fmt.Errorf("has more than %d bytes; make it smaller", maxHeaders)
+	}
+	return nil
+}
+
 // headersOf returns the changes of responses for a ConfigMap. left are sentences about headers that weir does
 // not set. The error follows the name of the ConfigMap.
 func headersOf(m *corev1.ConfigMap, allowed []string) (edits *config.HeaderEdits, left []string, err error) {
-	if m.Annotations[oversized] != "" || sizeOf(m.Data) > maxHeaders {
-		return nil, nil, fmt.Errorf("has more than %d bytes; make it smaller", maxHeaders)
+	if err := checkSize(m); err != nil {
+		return nil, nil, err
 	}
 	for i := range allowed {
 		allowed[i] = strings.TrimSpace(allowed[i])
@@ -98,7 +110,7 @@ func headersOf(m *corev1.ConfigMap, allowed []string) (edits *config.HeaderEdits
 		value := m.Data[name]
 		switch {
 		case !customName.MatchString(name):
-			return nil, nil, fmt.Errorf("has the key %q, which is no HTTP header; write letters, digits, - and _", name)
+			return nil, nil, fmt.Errorf(noHeader, name)
 		case !customValue.MatchString(value):
 			return nil, nil, fmt.Errorf("has a value of %s that is empty, or has a line break or another character that ingress-nginx does not accept; write one line of ASCII", name)
 		case !slices.Contains(allowed, name):

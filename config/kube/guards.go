@@ -77,15 +77,19 @@ func (v *conversion) closeFor(owner *claim.Owner, name string, why error) {
 func (v *conversion) closeAs(owner *claim.Owner, name string, why error, purpose string) {
 	owner.Guards = guardsOf(owner.Kind.Name, owner.Name, []string{annotation.Nginx + name})
 	owner.Guards.Why, _, _ = strings.Cut(why.Error(), ";") // what to do is not for the log of requests
-	v.on(owner, event.ReasonAccess, "All paths of this %s answer 503, %s: %v.", owner.Kind.Name, purpose, why)
+	v.events.Put(event.Event{Object: owner.Reference(), Reason: event.ReasonAccess, Unread: errors.As(why, new(unread)),
+		Message: fmt.Sprintf("All paths of this %s answer 503, %s: %v.", owner.Kind.Name, purpose, why)})
 }
+
+// unread is an error about an object that does not exist, or that weir has not read.
+type unread struct{ error }
 
 // basicAuth returns the entry of auth for a Secret of users.
 func (v *conversion) basicAuth(owner *claim.Owner, a annotation.BasicAuth) (*config.Auth, error) {
 	name := config.ObjectName{Namespace: owner.Name.Namespace, Name: a.Secret}
 	s := v.secret(name)
 	if s == nil {
-		return nil, fmt.Errorf("the Secret %s, which auth-secret names, does not exist; create it", name)
+		return nil, unread{fmt.Errorf("the Secret %s, which auth-secret names, does not exist; create it", name)}
 	}
 	users, err := usersOf(s, a.Map)
 	if err != nil {
@@ -130,18 +134,27 @@ const authTimeout = time.Minute
 
 // authURL returns the entry of auth for auth-url, and the backend of its server.
 func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL) (*wantedAuth, error) {
+	from := ""
+	if a.Global && v.settings.IngressNginx != nil {
+		from = fmt.Sprintf("in the ConfigMap %s of ingress-nginx, global-", v.settings.IngressNginx.ConfigMap)
+	}
 	for _, name := range a.Headers {
 		if err := config.CheckRequestHeader(name); err != nil {
-			return nil, fmt.Errorf("auth-response-headers lists %s, which %w", name, err)
+			return nil, fmt.Errorf("%sauth-response-headers lists %s, which %w", from, name, err)
 		}
 	}
 	b, err := urlBackend(owner.Name.Namespace, a.URL)
 	if err != nil {
-		return nil, fmt.Errorf("auth-url %w", err)
+		return nil, fmt.Errorf("%sauth-url %w", from, err)
+	}
+	headers, err := v.authHeaders(owner, a.HeadersFrom)
+	if err != nil {
+		return nil, err
 	}
 	s := &config.Subrequest{Backend: b.Name, Path: config.Template(a.Path), Host: a.Host, Method: a.Method, Headers: a.Headers,
 		Add: []config.HeaderValue{{Name: "X-Auth-Request-Redirect", Value: config.Template(a.Redirect)}}, SignIn: config.Template(a.SignIn),
 		AlwaysCookies: a.AlwaysCookies, CacheBy: config.Template(a.CacheBy), Timeout: authTimeout}
+	s.Add = append(s.Add, headers...)
 	for _, r := range a.Cache {
 		s.Cache = append(s.Cache, config.CacheTime{Statuses: r.Statuses, For: r.For})
 	}

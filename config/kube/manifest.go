@@ -19,6 +19,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/controller"
 )
 
@@ -50,10 +51,32 @@ func (c *Controller) ConfigMap(flag string) (config.ObjectName, bool) {
 
 // UseMaps lets conversions of the objects find the ConfigMaps that annotations name.
 func (m *Manifests) UseMaps() {
-	m.Maps = map[config.ObjectName]NamedMap{}
+	if m.Maps == nil {
+		m.Maps = map[config.ObjectName]NamedMap{}
+	}
 	for _, o := range m.ConfigMaps {
 		m.Maps[objectName(o)] = NamedMap{Map: o}
 	}
+}
+
+// NamedMaps returns the ConfigMaps that annotations of the Ingresses name, those of the oldest Ingresses first, as far as
+// weir would watch them. s is what the ConfigMap of ingress-nginx sets.
+func (m *Manifests) NamedMaps(s *controller.Settings) (names []config.ObjectName) {
+	add := func(namespace, name string) {
+		if one := (config.ObjectName{Namespace: namespace, Name: name}); name != "" && !slices.Contains(names, one) && len(names) < mostNamed {
+			names = append(names, one)
+		}
+	}
+	oldest := slices.Clone(m.Ingresses)
+	slices.SortStableFunc(oldest, func(a, b *networkingv1.Ingress) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for _, i := range oldest {
+		settings := annotation.SettingsOf(s.Keyed(i))
+		add(settings.CustomHeaders.Namespace, settings.CustomHeaders.Name)
+		add(settings.AuthURL.HeadersFrom.Namespace, settings.AuthURL.HeadersFrom.Name)
+	}
+	return names
 }
 
 // Unread is an object with routes that weir does not read.
@@ -202,6 +225,16 @@ func withKind(item json.RawMessage, apiVersion, kind string) json.RawMessage {
 	return item
 }
 
+// join moves the texts of stringData into the data of a Secret, as the API server does it.
+func join(s *corev1.Secret) {
+	for name, value := range s.StringData {
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		s.Data[name] = []byte(value)
+	}
+}
+
 func (m *Manifests) one(kind string, object []byte) error {
 	switch kind {
 	case "networking.k8s.io/v1/IngressClass":
@@ -213,7 +246,11 @@ func (m *Manifests) one(kind string, object []byte) error {
 	case "v1/Service":
 		return decode(object, &m.Services)
 	case "v1/Secret":
-		return decode(object, &m.Secrets)
+		if err := decode(object, &m.Secrets); err != nil {
+			return err
+		}
+		join(m.Secrets[len(m.Secrets)-1])
+		return nil
 	case "v1/Namespace":
 		return decode(object, &m.Namespaces)
 	case "v1/ConfigMap":

@@ -18,7 +18,7 @@ import (
 // right for others, and keeps no others in memory.
 
 // namedMaps is the kind of these ConfigMaps.
-const namedMaps Kind = "configmaps of custom-headers"
+const namedMaps Kind = "configmaps of annotations"
 
 const (
 	// mostNamed is the maximum number of ConfigMaps that weir watches by their names.

@@ -110,6 +110,45 @@ func TestNamedMapsWithoutARight(t *testing.T) {
 	})
 }
 
+// auth-proxy-set-headers closes its Ingress while weir cannot read the ConfigMap. A change takes effect.
+func TestNamedMapsOfAuthentication(t *testing.T) {
+	const headers = `{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-A: "1"}}`
+	web := strings.Replace(namingMap("web", "headers"), "nginx.ingress.kubernetes.io/custom-headers", `nginx.ingress.kubernetes.io/auth-url: "http://auth.shop.svc/check", nginx.ingress.kubernetes.io/auth-proxy-set-headers`, 1)
+	observe(t, plainConfig, headersObjects+web+"\n---\n"+headers, func(t *testing.T, w *watched) {
+		f := func(r *Routing, want string) {
+			t.Helper()
+			got := "none"
+			if r.Routes[0].Closure != nil {
+				got = "closed"
+			} else if auth := r.Merge(w.converter.File, nil).Auth; len(auth) == 1 {
+				got = ""
+				for _, h := range auth[0].Subrequest.Add[1:] {
+					got += h.Name + "=" + string(h.Value)
+				}
+			}
+			if got != want {
+				t.Fatalf("the server gets %s, want %s; %v", got, want, r.Events)
+			}
+		}
+		f(w.one(t).Routing, "X-A=1")
+		w.put(strings.Replace(headers, `"1"`, `"2"`, 1))
+		f(w.one(t).Routing, "X-A=2")
+		w.remove(headers)
+		f(w.one(t).Routing, "closed")
+		w.mu.Lock()
+		w.server.mu.Lock()
+		w.refused[namedMaps] = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "other", nil)
+		w.server.mu.Unlock()
+		w.mu.Unlock()
+		w.put(strings.ReplaceAll(web, "default/headers", "default/other") + "\n---\n" + strings.ReplaceAll(headers, "headers", "other"))
+		r := w.latest(t)
+		f(r, "closed")
+		if len(r.Events) != 1 || r.Events[0].Reason != event.ReasonAccess || !strings.Contains(r.Events[0].Message, "list and watch") {
+			t.Errorf("without the right there are the events %v", r.Events)
+		}
+	})
+}
+
 // The number of watches is limited. The oldest Ingresses come first.
 func TestNamedMapsAreLimited(t *testing.T) {
 	objects := headersObjects

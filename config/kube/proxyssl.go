@@ -28,7 +28,7 @@ func (v *conversion) readProxySSL(owner *claim.Owner, p annotation.ProxySSL) (*p
 	name := config.ObjectName{Namespace: owner.Name.Namespace, Name: p.Secret}
 	s := v.secret(name)
 	if s == nil {
-		return nil, fmt.Errorf("the Secret %s, which proxy-ssl-secret names, does not exist; create it", name)
+		return nil, unread{fmt.Errorf("the Secret %s, which proxy-ssl-secret names, does not exist; create it", name)}
 	}
 	t := config.BackendTLS{InsecureSkipVerify: true, MinVersion: p.MinVersion, MaxVersion: p.MaxVersion, CAPEM: s.Data[caKey],
 		CertPEM: s.Data[corev1.TLSCertKey], KeyPEM: config.Secret(s.Data[corev1.TLSPrivateKeyKey])}

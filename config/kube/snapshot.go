@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // snapshotTimeout limits one list request.
@@ -31,6 +33,23 @@ func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// ReadMaps reads ConfigMaps that annotations name, for conversions of the manifests. It skips those that it may not read.
+func (c *Client) ReadMaps(ctx context.Context, m *Manifests, names []config.ObjectName) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	m.Maps = map[config.ObjectName]NamedMap{}
+	for _, name := range names {
+		o := &corev1.ConfigMap{}
+		err := c.core.Get().Namespace(name.Namespace).Resource("configmaps").Name(name.Name).Do(ctx).Into(o)
+		switch {
+		case err == nil:
+			m.Maps[name] = NamedMap{Map: o}
+		case apierrors.IsNotFound(err):
+			m.Maps[name] = NamedMap{}
+		}
+	}
 }
 
 // controllers reads the Deployments and DaemonSets of ingress-nginx's controller, and the ConfigMaps that they name.

@@ -19,6 +19,7 @@ type subrequest struct {
 	server    Decider
 	target    template
 	add       []headerValue
+	own       *message.Names // the headers that only weir sets for the server
 	signIn    template
 	hasSignIn bool
 	asserted  *message.Names // the headers for the endpoint
@@ -38,9 +39,12 @@ func (s *Shared) newSubrequest(c *config.Auth, before authenticator, server Deci
 	q := c.Subrequest
 	a := &subrequest{entry: c, settings: q, server: server, target: newTemplate(q.Path), signIn: newTemplate(q.SignIn), hasSignIn: q.SignIn != "",
 		asserted: message.NewNames(q.Headers), key: newTemplate(q.CacheBy), cache: s.decisions}
+	own := []string{"X-Sent-From"}
 	for _, h := range q.Add {
 		a.add = append(a.add, headerValue{[]byte(h.Name), newTemplate(h.Value)})
+		own = append(own, h.Name)
 	}
+	a.own = message.NewNames(own)
 	return a
 }
 
@@ -155,7 +159,7 @@ func (a *subrequest) write(to *message.Request, x Exchange) {
 	from := x.Request()
 	for i := range from.Fields {
 		f, name := &from.Fields[i], from.Name(i)
-		if (!f.Dropped || f.ID == message.CDNLoop) && (passesToCheck(f.ID, name) || message.EqualFold(name, "content-type")) && !ofSubrequest.HasAlike(name) {
+		if (!f.Dropped || f.ID == message.CDNLoop) && (passesToCheck(f.ID, name) || message.EqualFold(name, "content-type")) && !a.own.HasAlike(name) {
 			to.AddSpans(to.Store(name), to.Store(from.Value(i)))
 		}
 	}
@@ -186,9 +190,6 @@ func (a *subrequest) write(to *message.Request, x Exchange) {
 		}
 	}
 }
-
-// ofSubrequest has the headers that weir writes for the server, besides those of ofWeir.
-var ofSubrequest = message.NewNames([]string{"X-Sent-From", "X-Auth-Request-Redirect"})
 
 // keepFor returns how long weir may remember a response; 0: not at all. As in nginx, the response
 // may say so, and one with cookies is not kept. Responses that depend on further headers of the

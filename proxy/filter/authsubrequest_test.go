@@ -148,6 +148,16 @@ func TestSubrequestHeaders(t *testing.T) {
 	if got := strings.Join(shown(&req.Head), "|"); got != want {
 		t.Errorf("it got %s\nwant %s", got, want)
 	}
+	// What an object adds replaces what weir and the client send, however it is spelled.
+	entry.Subrequest.Add = append(entry.Subrequest.Add, config.HeaderValue{Name: "x-real-ip", Value: "mine"}, config.HeaderValue{Name: "X-Forwarded-Proto", Value: "{scheme}"},
+		config.HeaderValue{Name: "X-User-Kind", Value: "a"}, config.HeaderValue{Name: "Authorization", Value: "{header.x-none}"})
+	x = newBrowser("Authorization: Basic x|X_User_Kind: forged|X-User-Kind: forged|X-Real-IP: forged")
+	_, req = x.answering(200, "", &asked)
+	withServer(t, entry).Answer(x)
+	if got := strings.Join(shown(&req.Head), "|"); !strings.Contains(got, "X-Forwarded-Proto: http|") || !strings.Contains(got, "x-real-ip: mine") || !strings.Contains(got, "X-User-Kind: a") ||
+		strings.Contains(got, "forged") || strings.Contains(got, "192.0.2.1|X-Sent") || strings.Contains(got, "Authorization") || strings.Contains(got, "X-Real-IP") {
+		t.Errorf("with further headers it got %s", got)
+	}
 	entry.Subrequest.Method = "PUT"
 	x = newBrowser("")
 	q, req = x.answering(200, "", &asked)

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -35,7 +36,12 @@ type AuthURL struct {
 	AlwaysCookies bool
 	CacheBy       string // with variables; empty: no cache
 	Cache         []CacheTime
+	HeadersFrom   ConfigMap // with HTTP headers for the server
+	Global        bool      // the ConfigMap of ingress-nginx has the URL
 }
+
+// ConfigMap is the name of a ConfigMap. The zero value names none.
+type ConfigMap struct{ Namespace, Name string }
 
 // CacheTime is how long responses with one of the statuses are remembered; no status: all of them.
 type CacheTime struct {
@@ -63,7 +69,10 @@ const (
 	badCacheKey   = "ingress-nginx ignores the value; weir asks the server for each request"
 	cacheText     = "the key has %s, which weir does not know, so weir asks the server for each request"
 	cacheHeaders  = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
-	authMap       = "weir does not read this ConfigMap yet, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
+	authMap       = "each HTTP header of the ConfigMap replaces one of the same name that weir sends to the server of auth-url; nginx sends both"
+	badAuthMap    = "the value is no name of a ConfigMap, so " + closedFor + "; write namespace/name of a ConfigMap"
+	bareAuthMap   = "ingress-nginx answers 503 for a name without namespace; weir uses the ConfigMap in the namespace of the Ingress"
+	otherAuthMap  = "the ConfigMap is in another namespace, so " + closedFor + ", as ingress-nginx does; copy it into the namespace of the Ingress, or write allow-cross-namespace-resources: \"true\" into the ConfigMap of ingress-nginx"
 )
 
 func setAuthURL(_ string, c context, s *Settings) (Rating, string) {
@@ -112,9 +121,8 @@ func readAuthURL(c context) (a AuthURL, ratings map[string]because) {
 	if c.value("auth-snippet") != "" {
 		note("auth-snippet", guard, authSnippet)
 	}
-	if c.value("auth-proxy-set-headers") != "" {
-		note("auth-proxy-set-headers", guard, authMap)
-	}
+	a.readHeadersFrom(c, note)
+	_, a.Global = c.keys["auth-url"]
 	if c.loose {
 		note("auth-url", guard, looseList)
 	}
@@ -145,15 +153,7 @@ func (a *AuthURL) readURL(c context, text string, note noter) {
 	}
 	a.URL, a.Host = u.Scheme+"://"+u.Host, u.Hostname()
 	target := strings.TrimPrefix(text, text[:strings.Index(text, "://")+3]+u.Host)
-	known := c.constants()
-	for _, name := range []string{"args", "query_string"} { // nginx has none in its request to the server
-		known[name] = ""
-	}
-	if strings.Contains(target, "$arg_") {
-		note("auth-url", guard, authURLText, "a variable $arg_, which is empty in nginx")
-		return
-	}
-	if a.Path, err = nginxText(target, known); err != nil {
+	if a.Path, err = c.authText(target); err != nil {
 		note("auth-url", guard, authURLText, err)
 		return
 	}
@@ -164,6 +164,45 @@ func (a *AuthURL) readURL(c context, text string, note noter) {
 	case !strings.HasPrefix(target, "/"):
 		a.Path = "/" + a.Path
 	}
+}
+
+// authText converts a text of the request to the server, which has no query of its own in nginx.
+func (c context) authText(text string) (string, error) {
+	if strings.Contains(text, "$arg_") || strings.Contains(text, "${arg_") {
+		return "", errors.New("a variable $arg_NAME (empty in nginx)")
+	}
+	known := c.constants()
+	known["args"], known["query_string"] = "", ""
+	return nginxText(text, known)
+}
+
+// AuthText converts a value of the ConfigMap of auth-proxy-set-headers, a text with variables of nginx, to a
+// config.Template. namespace and name are those of the Ingress. The error names what weir does not know.
+func AuthText(namespace, name, value string) (string, error) {
+	return context{namespace: namespace, name: name}.authText(value)
+}
+
+// readHeadersFrom reads auth-proxy-set-headers.
+func (a *AuthURL) readHeadersFrom(c context, note noter) {
+	const annotation = "auth-proxy-set-headers"
+	value := c.value(annotation)
+	namespace, name, whole := strings.Cut(value, "/")
+	if !whole {
+		namespace, name = c.namespace, value
+	}
+	switch {
+	case value == "":
+		return
+	case whole && namespace == "" || !objectName.MatchString(name):
+		note(annotation, guard, badAuthMap)
+	case namespace != c.namespace && !isTrue(c.keys["allow-cross-namespace-resources"]):
+		note(annotation, guard, otherAuthMap)
+	case !whole:
+		note(annotation, Near, bareAuthMap)
+	default:
+		note(annotation, Near, authMap)
+	}
+	a.HeadersFrom = ConfigMap{namespace, name}
 }
 
 func (a *AuthURL) readMethodAndHeaders(c context, note noter) {

@@ -24,7 +24,7 @@ func TestAuthURL(t *testing.T) {
 			t.Errorf("%q sets %s because of %q", pairs, text, got)
 		}
 	}
-	f("{URL:http://auth.shop.svc:8080 Path:/check Host:auth.shop.svc Method: Headers:[] SignIn: Redirect:{uri} AlwaysCookies:false CacheBy: Cache:[]}", "", "auth-url", "http://auth.shop.svc:8080/check")
+	f("{URL:http://auth.shop.svc:8080 Path:/check Host:auth.shop.svc Method: Headers:[] SignIn: Redirect:{uri} AlwaysCookies:false CacheBy: Cache:[] HeadersFrom:{Namespace: Name:} Global:false}", "", "auth-url", "http://auth.shop.svc:8080/check")
 	f("URL:https://auth.test Path:/ Host:auth.test", "internal path", "auth-url", "https://auth.test")
 	f("Path:/check?a={uri}&h={host} ", "", "auth-url", check+"?a=$request_uri&h=$host")
 	f("Path:/?q= ", "", "auth-url", "http://auth.shop.svc?q=$args")
@@ -38,7 +38,12 @@ func TestAuthURL(t *testing.T) {
 	f("closed", "$arg_", "auth-url", check+"?a=$arg_b")
 	f("closed", "auth-type", "auth-type", "basic", "auth-secret", "x")
 	f("closed", "does not read nginx configuration", "auth-snippet", "proxy_set_header A b;")
-	f("closed", "ConfigMap", "auth-proxy-set-headers", "headers")
+	f("HeadersFrom:{Namespace:shop Name:auth-headers}", "replaces one of the same name", "auth-proxy-set-headers", "shop/auth-headers")
+	f("HeadersFrom:{Namespace:shop Name:auth-headers}", "without namespace", "auth-proxy-set-headers", "auth-headers")
+	f("closed", "another namespace", "auth-proxy-set-headers", "other/auth-headers")
+	for _, bad := range []string{"a/b/c", "/b", "a/", "Headers", "$host"} {
+		f("closed", "no name of a ConfigMap", "auth-proxy-set-headers", bad)
+	}
 	f("Method:POST", "", "auth-method", "POST")
 	f("closed", "method", "auth-method", "post")
 	f("closed", "method", "auth-method", "CONNECT")
@@ -106,5 +111,9 @@ func init() {
 	add("auth-always-set-cookie", "`true`, `false`", "auth-always-set-cookie", "true")
 	add("auth-always-set-cookie", "others than `true` and `false`", "auth-always-set-cookie", "x")
 	add("auth-snippet", "beside `auth-url`", "auth-snippet", "x")
-	add("auth-proxy-set-headers", "with `auth-url`", "auth-proxy-set-headers", "x")
+	add("auth-proxy-set-headers", "a name with its namespace, that of the Ingress ", "auth-proxy-set-headers", "shop/x")
+	keysOf["a name with its namespace, that of the Ingress "] = map[string]string{"allow-cross-namespace-resources": "true"}
+	add("auth-proxy-set-headers", "a name without a namespace ", "auth-proxy-set-headers", "x")
+	add("auth-proxy-set-headers", "a ConfigMap of another namespace ", "auth-proxy-set-headers", "other/x")
+	add("auth-proxy-set-headers", "no name of a ConfigMap", "auth-proxy-set-headers", "/")
 }

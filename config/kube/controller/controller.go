@@ -192,6 +192,20 @@ func off(value string) bool {
 	return err == nil && !is
 }
 
+// KeysFor returns the keys of a ConfigMap that set an annotation of Ingresses, in alphabetical order. name is the
+// annotation without its prefix, or a key, which is returned itself.
+func KeysFor(data map[string]string, name string) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if k := keys[key]; k != nil && slices.Contains([]string{k.annotation, k.auth, k.snippet}, name) {
+			all = append(all, key)
+		}
+	}
+	if all == nil {
+		all = []string{name}
+	}
+	return all
+}
+
 // Rate rates the keys of a ConfigMap, in alphabetical order.
 func Rate(data map[string]string) (all []Rated) {
 	for _, name := range slices.Sorted(maps.Keys(data)) {

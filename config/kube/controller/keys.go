@@ -117,7 +117,7 @@ var keys = map[string]*key{
 
 	// How annotations are read.
 	"allow-snippet-annotations": {rating: annotation.Exact, passed: true}, "annotations-risk-level": {rating: annotation.Near, passed: true, why: "weir reads the annotations that it supports, whatever their level"},
-	"allow-cross-namespace-resources": {exact: []string{"false"}, rating: annotation.Near, passed: true, why: "the key counts for custom-headers; weir reads Secrets only in the namespace of the Ingress"},
+	"allow-cross-namespace-resources": {exact: []string{"false"}, rating: annotation.Near, passed: true, why: "the key counts for custom-headers and auth-proxy-set-headers; weir reads Secrets only in the namespace of the Ingress"},
 	"annotation-value-word-blocklist": needless("weir parses each annotation by itself, and makes no text of nginx from it"),
 	annotation.AllowedHeaders:         {rating: annotation.Exact, passed: true},
 	"strict-validate-path-type":       needless("weir matches each path by its type, whatever the path has"),

@@ -16,6 +16,11 @@ type Event struct {
 	Reason Reason
 	// Message names the error, its effect and the correction.
 	Message string
+	// Unread means that the error is about an object that does not exist, or that weir has not read. weir lint leaves it
+	// out, because manifests are rarely complete.
+	Unread bool
+	// Rated means that the ratings of annotations say the same. weir lint leaves it out.
+	Rated bool
 }
 
 // Reason names the kind of an error, for machines.
@@ -55,8 +60,11 @@ type Set map[Event]bool
 
 // Add adds an error of the object, once.
 func (s Set) Add(object corev1.ObjectReference, reason Reason, format string, args ...any) {
-	s[Event{object, reason, fmt.Sprintf(format, args...)}] = true
+	s.Put(Event{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
+
+// Put adds an error, once.
+func (s Set) Put(e Event) { s[e] = true }
 
 // Sorted returns the events in a fixed order, at most MaxOfObject of each object. The
 // last event of an object with more errors gives their number.
@@ -104,7 +112,7 @@ func fewer(all []Event) (kept []Event) {
 		case n < MaxOfObject || count[e.Object] == MaxOfObject:
 			kept = append(kept, e)
 		case n == MaxOfObject:
-			kept = append(kept, Event{e.Object, ReasonTooMany, fmt.Sprintf("This object has %d more errors; correct those in the other events first.", count[e.Object]-MaxOfObject+1)})
+			kept = append(kept, Event{Object: e.Object, Reason: ReasonTooMany, Message: fmt.Sprintf("This object has %d more errors; correct those in the other events first.", count[e.Object]-MaxOfObject+1)})
 		}
 	}
 	return kept
