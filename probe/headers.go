@@ -104,8 +104,16 @@ var malformed = []struct {
 	}},
 }
 
+// noHeader returns a line that no endpoint takes for a PROXY header.
+func noHeader(local, remote netip.AddrPort) []byte {
+	return append([]byte("NONE"), honest(1)(local, remote)[len("PROXY"):]...)
+}
+
 // request returns an HTTP request.
 func request(host string) []byte {
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + ip.WithZone("").String() + "]"
+	}
 	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: weir-probe\r\nConnection: close\r\n\r\n", host)
 }
 
@@ -113,8 +121,11 @@ func request(host string) []byte {
 // port and brackets.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return address
+	case host == "":
+		return "localhost" // net.Dial connects to this machine
 	}
 	return strings.TrimSuffix(host, ".")
 }

@@ -62,6 +62,7 @@ type found struct {
 	version  int              // the version of header to go on with; 0: the endpoint reads none
 	reads    map[string]bool  // none, v1, v2
 	base     map[string]reply // the replies to none, v1 and v2 with payload
+	anything *reply           // to a line that is no PROXY header; nil: the endpoint did not serve it
 }
 
 // Run probes an endpoint. An error says that it cannot be reached. Run takes at most
@@ -95,10 +96,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	close(p.known)
 	report := p.report()
-	if report.Verdict == Unknown {
-		report.finish(p, begun)
-		return report, nil
-	}
 	if err := p.second(ctx, report); err != nil {
 		return nil, err
 	}
@@ -108,8 +105,22 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	report.Late, report.LateSeconds = p.lateReaction(l.reply), l.after.Round(time.Millisecond).Seconds()
 	p.note("v"+fmt.Sprint(max(1, p.found.version))+", late", report.Late, l.reply)
+	if err := p.ended(ctx); err != nil {
+		return nil, err
+	}
 	report.finish(p, begun)
-	return report, ctx.Err()
+	return report, nil
+}
+
+// ended returns an error if the probe was stopped, or took too long.
+func (p *prober) ended(ctx context.Context) error {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("probe %s: the probe did not end in time, because connecting takes too long; run it from a host that is nearer to the endpoint", p.Address)
+	case err != nil:
+		return fmt.Errorf("probe %s: %w", p.Address, err)
+	}
+	return nil
 }
 
 // resolve finds an address of the endpoint that accepts connections. All tries use it.
@@ -184,8 +195,8 @@ func (p *prober) run(ctx context.Context, jobs []*job) error {
 		})
 	}
 	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("probe %s: %w", p.Address, err)
+	if err := p.ended(ctx); err != nil {
+		return err
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("probe %s: connect again: %w; it may limit the connections of one client", p.Address, err)
@@ -218,18 +229,24 @@ func (p *prober) first(ctx context.Context) error {
 			return err
 		}
 		p.found = found{protocol: k.protocol, payload: k.payload, base: replies, reads: map[string]bool{}}
-		served := false
 		for _, name := range names {
 			p.found.reads[name] = p.served(replies[name])
-			served = served || p.found.reads[name]
 		}
-		if served {
+		if p.found.reads["v1"] || p.found.reads["v2"] {
+			if err := p.compare(ctx); err != nil {
+				return err
+			}
+		}
+		if p.found.reads["none"] || p.found.reads["v1"] || p.found.reads["v2"] {
 			break
 		}
 	}
 	for _, name := range names {
 		r := p.found.base[name]
 		p.note(name, p.shown(r), r)
+	}
+	if r := p.found.anything; r != nil {
+		p.note("a line that is no PROXY header", p.shown(*r), *r)
 	}
 	switch {
 	case p.found.reads["v2"]:
@@ -239,6 +256,24 @@ func (p *prober) first(ctx context.Context) error {
 	}
 	return nil
 }
+
+// compare sends a line that is no PROXY header. An endpoint that serves the request behind the line
+// would serve it behind anything, and an endpoint that answers the line itself, such as a Redis, has
+// not read the header either.
+func (p *prober) compare(ctx context.Context) error {
+	j := &job{header: noHeader, payload: p.found.payload}
+	if err := p.run(ctx, []*job{j}); err != nil {
+		return err
+	}
+	if p.served(j.reply) {
+		p.found.anything = &j.reply
+		p.found.reads["v1"], p.found.reads["v2"] = false, false
+	}
+	return nil
+}
+
+// longestGreeting is more than the greetings of servers have. An endpoint that sends more greets nobody.
+const longestGreeting = 8 << 10
 
 // refusals are statuses by which HTTP servers refuse a PROXY header that they read as a
 // request.
@@ -254,11 +289,11 @@ func (p *prober) served(r reply) bool {
 		got, base := status(r.bytes), status(plain.bytes)
 		return got != 0 && got != 400 && (got == base || !refusals[got])
 	case Greets: // more lines than the greeting mean that the server took the header for a command
-		return len(r.bytes) > 0 && !r.closed && status(r.bytes) == 0 && !r.echoes() &&
+		return len(r.bytes) > 0 && len(r.bytes) < longestGreeting && !r.closed && status(r.bytes) == 0 && !r.echoes() &&
 			(len(plain.bytes) == 0 || plain.closed || lines(r) <= lines(plain))
 	}
 	return len(r.bytes) > 0 && status(r.bytes) == 0 && !onlyAlert(r.bytes) && !r.echoes() &&
-		(len(plain.bytes) == 0 || firstBytes(r) == firstBytes(plain))
+		(len(plain.bytes) == 0 || firstBytes(r) == firstBytes(plain) && (lines(r) <= lines(plain) || len(r.bytes) >= longestGreeting))
 }
 
 // echoes reports whether the endpoint sent the header back.
@@ -301,9 +336,11 @@ func (p *prober) second(ctx context.Context, report *Report) error {
 		}
 	}
 	stalled := make(chan lateReply, 1)
+	end, _ := ctx.Deadline()
+	stall := min(max(p.Wait-2*p.Patience, p.Wait/2), time.Until(end)-p.Patience-dialTimeout)
 	go func() {
 		first := func(c net.Conn) []byte { return headerFor(c, base.cut()) }
-		r, err := p.wait(ctx, first, max(p.Wait-2*p.Patience, p.Wait/2), func(c net.Conn) (h, _ []byte) {
+		r, err := p.wait(ctx, first, stall, func(c net.Conn) (h, _ []byte) {
 			whole := headerFor(c, base)
 			return whole[len(headerFor(c, base.cut())):], payload
 		})

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,7 +143,7 @@ func echo(c net.Conn) { io.Copy(c, c) }
 func TestRun(t *testing.T) {
 	t.Parallel()
 	secure := overTLS(t)
-	const soon = 100 * time.Millisecond
+	const soon = time.Second // less than the shortest wait, which is 2 s
 	for name, one := range map[string]struct {
 		endpoint                   func(net.Conn)
 		verdict                    Verdict
@@ -162,8 +163,8 @@ func TestRun(t *testing.T) {
 		"echo":                   {echo, Not, Other, Answers, Answers, ""},
 		"echo requires":          {requires(soon, true, echo), Requires, Other, Closes, Closes, ""},
 		"echo accepts":           {accepts(echo), Accepts, Other, Waits, Closes, ""},
-		"closes":                 {func(net.Conn) {}, Unknown, Other, "", "", ""},
-		"reads only":             {func(c net.Conn) { io.Copy(io.Discard, c) }, Unknown, Other, "", "", ""},
+		"closes":                 {func(net.Conn) {}, Unknown, Other, Closes, Closes, ""},
+		"reads only":             {func(c net.Conn) { io.Copy(io.Discard, c) }, Unknown, Other, Waits, Waits, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,6 +221,92 @@ func TestLenient(t *testing.T) {
 	}
 	if r.Verdict != Requires || len(r.ServesMalformed) != len(malformed) || r.Malformed != Answers || !r.Reads.WrongCRC32C {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A probe of an endpoint that treats every connection in the same way ends in time, has a reaction in
+// each key, and does not take the endpoint for one that reads PROXY headers.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	secure := overTLS(t)
+	send := func(text string, every time.Duration) func(net.Conn) {
+		return func(c net.Conn) {
+			for {
+				if _, err := io.WriteString(c, text); err != nil {
+					return
+				}
+				time.Sleep(every)
+			}
+		}
+	}
+	var all sync.WaitGroup // all at once: they wait, and use little CPU
+	for name, one := range map[string]struct {
+		endpoint func(net.Conn)
+		verdict  Verdict
+		protocol Protocol // empty: any
+	}{
+		"a byte now and then":      {send("x", 100*time.Millisecond), Not, Greets},
+		"bytes without end":        {send(strings.Repeat("x", 1<<16), 0), Not, ""},
+		"lines without end":        {send(strings.Repeat("PROXY TCP4\r\n", 1<<10), 0), Not, ""},
+		"200 to anything":          {answers("HTTP/1.1 200 OK\r\n\r\n"), Not, HTTP},
+		"GOAWAY to anything":       {answers("\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01"), Not, Other},
+		"ERROR to each line":       {eachLine("ERROR\r\n"), Not, Other},
+		"a handshake without end":  {func(c net.Conn) { secure(c); send("\x16\x03\x03\x00\x01\x00", 100*time.Millisecond)(c) }, Not, TLS},
+		"a PROXY header to anyone": {send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", time.Hour), Not, Greets},
+	} {
+		at := serve(t, one.endpoint)
+		all.Go(func() {
+			r, err := Run(t.Context(), Options{Address: at, Wait: 3 * time.Second, Patience: 3 * time.Second})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			if r.Verdict != one.verdict || one.protocol != "" && r.Protocol != one.protocol {
+				t.Errorf("%s: %+v", name, r)
+			}
+			for _, reaction := range []Reaction{r.Late, r.Stalled, r.Truncated, r.Duplicated, r.Spoofed, r.Malformed} {
+				if reaction == "" {
+					t.Errorf("%s: a reaction is missing: %+v", name, r)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// answers sends text after the first bytes, and ends the connection.
+func answers(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		if n, _ := c.Read(make([]byte, 4096)); n > 0 {
+			io.WriteString(c, text)
+		}
+	}
+}
+
+// eachLine sends text for each line of the first bytes, and waits.
+func eachLine(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		got := make([]byte, 4096)
+		n, _ := c.Read(got)
+		io.WriteString(c, strings.Repeat(text, bytes.Count(got[:n], []byte("\n"))))
+		io.Copy(io.Discard, c)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"app.example.org:443":    "Host: app.example.org\r\n",
+		"app.example.org.:443":   "Host: app.example.org\r\n",
+		"192.0.2.7:443":          "Host: 192.0.2.7\r\n",
+		"[2001:db8::7]:443":      "Host: [2001:db8::7]\r\n",
+		"[fe80::7%eth0]:443":     "Host: [fe80::7]\r\n",
+		"[::ffff:192.0.2.7]:443": "Host: [::ffff:192.0.2.7]\r\n",
+		":443":                   "Host: localhost\r\n",
+	} {
+		if got := string(request(hostOf(address))); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
 	}
 }
 

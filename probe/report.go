@@ -40,18 +40,18 @@ type Report struct {
 	// Late is the reaction to a header that comes after Options.Wait, or to the silence before the
 	// header. Waits means that the endpoint served the late header. LateSeconds is the time of the
 	// reaction, from the beginning of the connection.
-	Late        Reaction `json:"late,omitempty"`
-	LateSeconds float64  `json:"late_seconds,omitempty"`
+	Late        Reaction `json:"late"`
+	LateSeconds float64  `json:"late_seconds"`
 	// Stalled is the same for a header whose first part came without delay.
-	Stalled    Reaction `json:"stalled,omitempty"`
-	Truncated  Reaction `json:"truncated,omitempty"`  // the connection ended within the header
-	Duplicated Reaction `json:"duplicated,omitempty"` // the same header twice
-	Spoofed    Reaction `json:"spoofed,omitempty"`    // a header with a client that does not exist
-	Plaintext  Reaction `json:"plaintext,omitempty"`  // an HTTP request on a TLS port
+	Stalled    Reaction `json:"stalled"`
+	Truncated  Reaction `json:"truncated"`           // the connection ended within the header
+	Duplicated Reaction `json:"duplicated"`          // the same header twice
+	Spoofed    Reaction `json:"spoofed"`             // a header with a client that does not exist
+	Plaintext  Reaction `json:"plaintext,omitempty"` // an HTTP request on a TLS port
 	// Malformed is the worst reaction to the malformed headers that the endpoint refuses, or to all
 	// malformed headers if it refuses none. ServesMalformed names the malformed headers that it serves.
-	Malformed       Reaction `json:"malformed,omitempty"`
-	ServesMalformed []string `json:"serves_malformed,omitempty"`
+	Malformed       Reaction `json:"malformed"`
+	ServesMalformed []string `json:"serves_malformed"`
 
 	Tries       []Try   `json:"tries"`
 	Connections int     `json:"connections"`
@@ -81,7 +81,7 @@ type Try struct {
 // report makes the report of the first tries, with the verdict.
 func (p *prober) report() *Report {
 	f := &p.found
-	r := &Report{Address: p.Address, Protocol: f.protocol, Reads: Reads{V1: f.reads["v1"], V2: f.reads["v2"]}}
+	r := &Report{Address: p.Address, Protocol: f.protocol, ServesMalformed: []string{}, Reads: Reads{V1: f.reads["v1"], V2: f.reads["v2"]}}
 	switch {
 	case f.version > 0 && f.reads["none"]:
 		r.Verdict = Accepts

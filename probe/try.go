@@ -19,6 +19,7 @@ const (
 	dialTimeout = 5 * time.Second
 	maxReply    = 64 << 10               // bytes that are read from an endpoint
 	pause       = 300 * time.Millisecond // a reply has ended when no byte came for so long
+	maxTime     = time.Second            // from the first byte of a reply to the last one that is read
 )
 
 // Reaction says how the endpoint reacted to the bytes of a try.
@@ -71,7 +72,7 @@ func (p *prober) try(ctx context.Context, w writer, payload []byte, half bool) (
 	if half {
 		c.(*net.TCPConn).CloseWrite()
 	}
-	r.read(ctx, c, begun, p.Patience)
+	r.read(c, begun, p.Patience)
 	return r, nil
 }
 
@@ -86,7 +87,7 @@ func (p *prober) wait(ctx context.Context, first func(net.Conn) []byte, wait tim
 	begun := time.Now()
 	var r reply
 	send(c, first(c), nil)
-	r.read(ctx, c, begun, wait)
+	r.read(c, begun, wait)
 	if r.closed || len(r.bytes) > 0 || ctx.Err() != nil {
 		r.early = true
 		return r, nil
@@ -94,7 +95,7 @@ func (p *prober) wait(ctx context.Context, first func(net.Conn) []byte, wait tim
 	var payload []byte
 	r.sent, payload = rest(c)
 	send(c, r.sent, payload)
-	r.read(ctx, c, begun, p.Patience)
+	r.read(c, begun, p.Patience)
 	return r, nil
 }
 
@@ -107,20 +108,15 @@ func send(c net.Conn, header, payload []byte) {
 }
 
 // read reads until the endpoint closes the connection, makes a pause after bytes, or does
-// nothing for so long.
-func (r *reply) read(ctx context.Context, c net.Conn, begun time.Time, patience time.Duration) {
+// nothing for patience. An endpoint that sends bytes without end is read for maxTime, and up to
+// maxReply bytes.
+func (r *reply) read(c net.Conn, begun time.Time, patience time.Duration) {
 	end := time.Now().Add(patience)
-	last := end.Add(patience)
-	if d, ok := ctx.Deadline(); ok && d.Before(last) {
-		last = d
-	}
+	var last time.Time // zero: no byte came yet
 	buffer := make([]byte, 16<<10)
 	for len(r.bytes) < maxReply {
-		if end.After(last) {
-			end = last
-		}
 		c.SetReadDeadline(end)
-		n, err := c.Read(buffer)
+		n, err := c.Read(buffer[:min(len(buffer), maxReply-len(r.bytes))])
 		r.bytes = append(r.bytes, buffer[:n]...)
 		r.closed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 		if r.after == 0 && (n > 0 || r.closed) {
@@ -129,7 +125,12 @@ func (r *reply) read(ctx context.Context, c net.Conn, begun time.Time, patience 
 		if err != nil {
 			return
 		}
-		end = time.Now().Add(pause)
+		if last.IsZero() {
+			last = time.Now().Add(maxTime)
+		}
+		if end = time.Now().Add(pause); end.After(last) {
+			end = last
+		}
 	}
 }
 

@@ -195,7 +195,7 @@ func answerError(res *http.Response, address, path string, plain bool) error {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
 		why, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		return fmt.Errorf("the admin port %s refuses the request: %s (%s); pass the token with --token-file or %s", address, strings.TrimSpace(string(why)), res.Status, tokenVariable)
-	case http.StatusUnprocessableEntity: // the request is wrong, and the response says why
+	case http.StatusUnprocessableEntity, http.StatusConflict: // the response says why
 		why, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 		return errors.New(strings.TrimSpace(string(why)))
 	case http.StatusBadRequest:
