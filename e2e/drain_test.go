@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -263,7 +264,9 @@ func TestDrainUntilQuiet(t *testing.T) {
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
 	w.stillRunning(1500 * time.Millisecond)
-	w.post("/undrain") // nobody takes back the drain of a process that ends
+	if resp, err := control.Post("http://"+w.at("admin")+"/undrain", "", nil); err != nil || resp.StatusCode != http.StatusConflict {
+		t.Errorf("the drain of a process that ends is taken back: %v, %v", resp, err)
+	}
 	if status, body, err := w.get("admin", "/status"); err != nil || status != 200 || !strings.Contains(body, `"load_balancers_told": false`) || !strings.Contains(body, `"127.0.0.1"`) {
 		t.Errorf("the status is %d %v: %s", status, err, body)
 	}

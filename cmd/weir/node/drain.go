@@ -16,12 +16,17 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
+// errEnds is the error of an undrain after SIGTERM, or after an upgrade.
+var errEnds = errors.New("this process ends, so its drain cannot be taken back; start weir again after it has ended")
+
 // setDraining begins or ends a drain: the health port answers 503, and responses have
 // Connection: close. All requests are still served. The drain of a process that ends cannot be
-// taken back.
-func (s *server) setDraining(on bool) {
+// taken back: then setDraining returns errEnds.
+func (s *server) setDraining(on bool) error {
+	s.drains.Lock() // otherwise an undrain at the time of SIGTERM could make the health port answer 200
+	defer s.drains.Unlock()
 	if !on && s.tracker.Draining() {
-		return
+		return errEnds
 	}
 	if s.node.SetDraining(on); on {
 		s.tracker.WatchArrivals()
@@ -30,6 +35,13 @@ func (s *server) setDraining(on bool) {
 		s.log.Info("the drain was taken back", s.aboutArrivals(arrived)...)
 	}
 	s.proxy.SetDraining(on)
+	return nil
+}
+
+// setCordoned begins or ends a cordon: the health port answers 503.
+func (s *server) setCordoned(on bool) error {
+	s.node.SetCordoned(on)
+	return nil
 }
 
 // aboutArrivals returns the fields of a log line about a drain: how many connections arrived, who opened
