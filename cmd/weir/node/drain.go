@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -226,5 +227,5 @@ func (s *server) tellDrain(line string, fields ...zap.Field) {
 	if s.terminal {
 		line += "; press Ctrl-C again to end weir at once"
 	}
-	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels))...)
+	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels), zap.Int("pid", os.Getpid()))...)
 }
