@@ -709,7 +709,7 @@ func TestUpgradeWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("an operator cordons the node meanwhile", func(t *testing.T) {
+	meanwhile := func(t *testing.T, path string) {
 		t.Parallel()
 		app := newWebBackend(t, "app")
 		w := newUpgradable(t)
@@ -718,7 +718,7 @@ func TestUpgradeWaits(t *testing.T) {
 		w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app")
 		app.server.Close()
 		child := loading(t, w)
-		w.post("/cordon")
+		w.post(path)
 		back, err := net.Listen("tcp", w.address["app"]) // the endpoint comes back
 		if err != nil {
 			t.Fatal(err)
@@ -735,7 +735,11 @@ func TestUpgradeWaits(t *testing.T) {
 		if status, _, err := w.get("health", "/"); status != http.StatusServiceUnavailable {
 			t.Errorf("the health port of the new process says %d, %v", status, err)
 		}
-	})
+		w.post(strings.Replace(path, "/", "/un", 1))
+		w.wantVerdict(http.StatusOK)
+	}
+	t.Run("an operator cordons the node meanwhile", func(t *testing.T) { meanwhile(t, "/cordon") })
+	t.Run("an operator drains the node meanwhile", func(t *testing.T) { meanwhile(t, "/drain") })
 	t.Run("two upgrades and a reload", func(t *testing.T) {
 		t.Parallel()
 		w := start(t, "1h")

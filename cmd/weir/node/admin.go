@@ -35,8 +35,8 @@ func (s *server) admin() http.Handler {
 	mux.HandleFunc("GET /tls/clients", s.showTLSClients)
 	mux.HandleFunc("POST /drain", s.toggle(s.setDraining, true))
 	mux.HandleFunc("POST /undrain", s.toggle(s.setDraining, false))
-	mux.HandleFunc("POST /cordon", s.toggle(s.node.SetCordoned, true))
-	mux.HandleFunc("POST /uncordon", s.toggle(s.node.SetCordoned, false))
+	mux.HandleFunc("POST /cordon", s.toggle(s.setCordoned, true))
+	mux.HandleFunc("POST /uncordon", s.toggle(s.setCordoned, false))
 	mux.HandleFunc("POST /reload", s.adminReload)
 	mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -119,10 +119,13 @@ var statusPage = status.Page("index.html")
 // wantsPage returns true if a browser asks for a page.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-func (s *server) toggle(set func(bool), on bool) http.HandlerFunc {
+func (s *server) toggle(set func(bool) error, on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", r.RemoteAddr))
-		set(on)
+		if err := set(on); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
 		s.showStatus(w, r)
 	}
 }
@@ -153,7 +156,9 @@ func (s *server) drainStatus() *status.Drain {
 	if a.Since.IsZero() {
 		return nil
 	}
-	return &status.Drain{Seconds: time.Since(a.Since).Seconds(), NewConnections: a.New, LastNewConnection: a.Last.Seconds(), LoadBalancersTold: s.health.LoadBalancersTold()}
+	untold := s.untoldLoadBalancers()
+	return &status.Drain{Seconds: time.Since(a.Since).Seconds(), NewConnections: a.New, LastNewConnection: a.Last.Seconds(), LastNewConnectionFrom: shownAddr(a.From),
+		LoadBalancersTold: len(untold) == 0, LoadBalancersNotTold: untold}
 }
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {

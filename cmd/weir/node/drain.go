@@ -4,28 +4,79 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
 )
 
+// errEnds is the error of an undrain after SIGTERM, or after an upgrade.
+var errEnds = errors.New("this process ends, so its drain cannot be taken back; start weir again after it has ended")
+
 // setDraining begins or ends a drain: the health port answers 503, and responses have
 // Connection: close. All requests are still served. The drain of a process that ends cannot be
-// taken back.
-func (s *server) setDraining(on bool) {
+// taken back: then setDraining returns errEnds.
+func (s *server) setDraining(on bool) error {
+	s.drains.Lock() // otherwise an undrain at the time of SIGTERM could make the health port answer 200
+	defer s.drains.Unlock()
 	if !on && s.tracker.Draining() {
-		return
+		return errEnds
 	}
 	if s.node.SetDraining(on); on {
 		s.tracker.WatchArrivals()
-	} else {
+	} else if arrived := s.tracker.Arrivals(); !arrived.Since.IsZero() {
 		s.tracker.EndArrivals()
+		s.log.Info("the drain was taken back", s.aboutArrivals(arrived)...)
 	}
 	s.proxy.SetDraining(on)
+	return nil
+}
+
+// setCordoned begins or ends a cordon: the health port answers 503.
+func (s *server) setCordoned(on bool) error {
+	s.node.SetCordoned(on)
+	return nil
+}
+
+// aboutArrivals returns the fields of a log line about a drain: how many connections arrived, who opened
+// the last one, and which load balancers have not noticed the drain.
+func (s *server) aboutArrivals(a listener.Arrivals) []zap.Field {
+	fields := []zap.Field{zap.Int("new_connections", a.New), zap.Duration("last_new_connection", a.Last)}
+	if a.From.IsValid() {
+		fields = append(fields, zap.String("last_new_connection_from", shownAddr(a.From)))
+	}
+	fields = append(fields, zap.Duration("after", time.Since(a.Since)))
+	if untold := s.untoldLoadBalancers(); len(untold) > 0 {
+		fields = append(fields, zap.Strings("load_balancers_not_told", untold))
+	}
+	return fields
+}
+
+// untoldShown limits the addresses of load balancers in the log and the status.
+const untoldShown = 16
+
+// untoldLoadBalancers returns the load balancers that have not seen two answers 503.
+func (s *server) untoldLoadBalancers() (all []string) {
+	for _, a := range s.health.UntoldLoadBalancers() {
+		if len(all) == untoldShown {
+			break
+		}
+		all = append(all, shownAddr(a))
+	}
+	return all
+}
+
+// shownAddr returns the address in the form of the log; empty: there is none.
+func shownAddr(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.Unmap().String()
 }
 
 // errCut is the error of shutdown if weir aborted a request or tunnel.
@@ -50,8 +101,7 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.tellDrain("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout))
 	because := s.lameDuck(cfg.Drain, now)
 	arrived := s.tracker.Arrivals()
-	s.log.Info("no new connections are accepted any more", zap.String("because", because), zap.Int("new_connections", arrived.New),
-		zap.Duration("last_new_connection", arrived.Last), zap.Duration("after", time.Since(arrived.Since)))
+	s.log.Info("no new connections are accepted any more", append([]zap.Field{zap.String("because", because)}, s.aboutArrivals(arrived)...)...)
 	s.change.Lock()
 	s.ended = true
 	s.change.Unlock()
@@ -123,7 +173,7 @@ func (s *server) lameDuck(d config.Drain, now <-chan struct{}) (because string) 
 		case <-now:
 			return lameDuckCut
 		case <-look:
-			if s.tracker.Arrivals().Quiet() >= d.UntilQuiet && s.health.LoadBalancersTold() {
+			if s.tracker.Arrivals().Quiet() >= d.UntilQuiet && len(s.health.UntoldLoadBalancers()) == 0 {
 				return lameDuckQuiet
 			}
 		}

@@ -223,9 +223,7 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 	for {
 		select {
 		case n, open := <-s.former.notes:
-			if open && n.Cordoned != nil {
-				s.node.SetCordoned(*n.Cordoned)
-			}
+			s.adoptOperators(n)
 			if !open || n.Kind == kind {
 				return nil
 			}
@@ -234,6 +232,16 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 				return err
 			}
 		}
+	}
+}
+
+// adoptOperators sets what operators have set on the admin port of the former process.
+func (s *server) adoptOperators(n note) {
+	if n.Cordoned != nil {
+		s.node.SetCordoned(*n.Cordoned)
+	}
+	if n.Draining != nil && *n.Draining != s.node.Draining() {
+		s.setDraining(*n.Draining)
 	}
 }
 

@@ -54,6 +54,7 @@ type server struct {
 	health     *health.Port
 	tickets    *certs.Tickets
 	tracker    *listener.Tracker
+	drains     sync.Mutex // held while a drain begins or ends
 	limits     *listener.Limits
 	memory     *memory.Process
 	lm         *listener.Metrics

@@ -211,8 +211,7 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 	if err := u.advance(stageAccepting, c); err != nil {
 		return nil, err
 	}
-	cordoned := s.node.State().Cordoned
-	if err := c.conn.say(note{Kind: noteGo, Cordoned: &cordoned}); err != nil {
+	if err := c.conn.say(s.operatorsNote(noteGo)); err != nil {
 		return nil, c.explain(err, noteServing, acceptPatience)
 	}
 	if _, err := c.hear(noteServing, acceptPatience); err != nil {
@@ -222,6 +221,12 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		return nil, err
 	}
 	return ready.Taken, nil
+}
+
+// operatorsNote returns a note with what operators have set on the admin port.
+func (s *server) operatorsNote(kind string) note {
+	now := s.node.State()
+	return note{Kind: kind, Cordoned: &now.Cordoned, Draining: &now.Draining}
 }
 
 // passedState describes this process to the new one.
@@ -269,7 +274,7 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.closeSockets()
 	c := s.upgrade.current()
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
-	c.conn.say(note{Kind: noteLeft})                            // an error means that the new process has ended
+	c.conn.say(s.operatorsNote(noteLeft))                       // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
 	close(s.upgrade.left)

@@ -31,9 +31,10 @@ type note struct {
 	State *passedState        `json:"state,omitempty"`
 	Taken []sockets.Inherited `json:"taken,omitempty"` // of ready
 	Error string              `json:"error,omitempty"` // of failed
-	// Cordoned is set in go, because an operator may have changed the cordon since the note state.
-	// nil: the cordon is as in state.
+	// Cordoned and Draining are set in go and left, because an operator may have changed the cordon, or
+	// begun a drain, since the note state. nil: as in state.
 	Cordoned *bool `json:"cordoned,omitempty"`
+	Draining *bool `json:"draining,omitempty"`
 }
 
 // The kinds of notes, in the order of an upgrade.
