@@ -99,6 +99,8 @@ type ACMEIssuer struct {
 	Name string
 	// Allow has at least one rule. A name is allowed if one of the rules allows it.
 	Allow []IssuerAllow
+	// MaxNames limits the names of each namespace, at least 1.
+	MaxNames int
 }
 
 // IssuerAllow allows the Gateways and ListenerSets of namespaces to request certificates for hosts.

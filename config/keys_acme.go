@@ -36,7 +36,7 @@ func (a *ACME) section() section {
 		{"challenges", list(&a.Challenges, oneOf(ChallengeHTTP01, ChallengeTLSALPN01, ChallengeDNS01).at).byDefault("[http-01, tls-alpn-01], or [dns-01] with dns"), "How weir proves control of names. http-01 arrives on port 80 and needs an http listener there; tls-alpn-01 arrives on port 443 and needs a tls listener; dns-01 cannot be combined with the others."},
 		{"dns", optional(&a.DNS, newDNSChallenge, (*DNSChallenge).section).byDefault("none"), "The name server that accepts records for dns-01."},
 		{"on_demand", optional(&a.OnDemand, newOnDemand, (*OnDemand).section).byDefault("none: only hosts"), "Issues a certificate when a client first asks for a name."},
-		{"issuer", optional(&a.Issuer, func() *ACMEIssuer { return &ACMEIssuer{} }, (*ACMEIssuer).section).byDefault("none: Gateways request no certificates"), "Lets Gateways request certificates from this entry, by the annotation or option weirproxy.github.io/issuer. The entry then needs no hosts of its own."},
+		{"issuer", optional(&a.Issuer, func() *ACMEIssuer { return &ACMEIssuer{MaxNames: 100} }, (*ACMEIssuer).section).byDefault("none: Gateways request no certificates"), "Lets Gateways request certificates from this entry, by the annotation or option weirproxy.github.io/issuer. The entry then needs no hosts of its own."},
 		{"storage", storage(&a.Storage).byDefault("the top level's storage; without one, $STATE_DIRECTORY, or weir/acme in $XDG_DATA_HOME or ~/.local/share"), "Where accounts, keys and certificates are stored: a directory, or a redis://, rediss:// or secrets:// URL. Replicas that share a storage share one certificate."},
 	}, check: func(v *draft, there keySet, _ *Tree, _ path) {
 		switch {
@@ -64,6 +64,7 @@ func (i *ACMEIssuer) section() section {
 	return section{object: i, keys: []key{
 		{"name", issuerName.at(&i.Name).required("public"), "The name that Gateways write."},
 		{"allow", inPlace(&i.Allow, func() IssuerAllow { return IssuerAllow{} }, (*IssuerAllow).section).required(`"allow: [{namespaces: [shop], hosts: [\"*.shop.example.org\"]}]"`), "Who may request certificates for which hosts. One rule that allows a host is enough."},
+		{"max_names", number(&i.MaxNames, 1, 100000), "Maximum number of names that the Gateways and ListenerSets of one namespace may request. The oldest objects keep theirs."},
 	}}
 }
 

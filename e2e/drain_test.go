@@ -218,10 +218,18 @@ func (w *weir) stillRunning(d time.Duration) {
 func TestDrainAndUndrainByHand(t *testing.T) {
 	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")
+	w.wantVerdict(200)
+	w.wantVerdict(200)
 	w.post("/drain")
 	w.wantVerdict(503)
 	w.post("/undrain")
 	w.wantVerdict(200)
+	eventually(t, "a line says how many connections arrived, and who has not noticed the drain", func() error {
+		if n := w.linesWith(`"the drain was taken back"`, `"new_connections":0,`, `"load_balancers_not_told":["127.0.0.1"]`); n != 1 {
+			return fmt.Errorf("%d lines do", n)
+		}
+		return nil
+	})
 	if status, body, err := w.get("web", "/"); status != 200 || err != nil || !strings.Contains(body, "app") {
 		t.Errorf("%d, %v", status, err)
 	}
@@ -259,7 +267,7 @@ func TestDrainUntilQuiet(t *testing.T) {
 	if out, err := exec.Command(executable(t), "undrain", w.at("admin")).CombinedOutput(); err == nil || !strings.Contains(string(out), "its drain cannot be taken back") {
 		t.Errorf("weir undrain after SIGTERM: %v: %s", err, out)
 	}
-	if status, body, err := w.get("admin", "/status"); err != nil || status != 200 || !strings.Contains(body, `"load_balancers_told": false`) {
+	if status, body, err := w.get("admin", "/status"); err != nil || status != 200 || !strings.Contains(body, `"load_balancers_told": false`) || !strings.Contains(body, `"127.0.0.1"`) {
 		t.Errorf("the status is %d %v: %s", status, err, body)
 	}
 	if err := request(); err != nil {
@@ -272,7 +280,7 @@ func TestDrainUntilQuiet(t *testing.T) {
 	if status := w.wait(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	if n := w.linesWith(`"because":"no connection arrived for drain.until_quiet"`, `"new_connections":1,`, `"last_new_connection":`); n != 1 {
+	if n := w.linesWith(`"because":"no connection arrived for drain.until_quiet"`, `"new_connections":1,`, `"last_new_connection":`, `"last_new_connection_from":"127.0.0.1"`); n != 1 {
 		t.Errorf("%d lines say why the lame-duck phase ended", n)
 	}
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -64,21 +65,22 @@ func (a *askers) forget() {
 	delete(a.all, oldest)
 }
 
-// told reports whether every address that asks again and again has seen enough unhealthy
-// answers. An address that asked once is probably a person.
-func (a *askers) told() bool {
+// untold returns the addresses that ask again and again and have not seen enough unhealthy answers,
+// in order. An address that asked once is probably a person.
+func (a *askers) untold() (all []netip.Addr) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, one := range a.all {
+	for peer, one := range a.all {
 		repeats, current := one.first != one.last, now.Sub(one.last) <= askedWithin
 		if repeats && current && one.unhealthy < enoughAnswers {
-			return false
+			all = append(all, peer)
 		}
 	}
-	return true
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }
 
-// LoadBalancersTold reports whether each load balancer that asks the port has seen two
-// unhealthy answers in a row since its last healthy one. It is true if no load balancer asks.
-func (p *Port) LoadBalancersTold() bool { return p.askers.told() }
+// UntoldLoadBalancers returns the addresses of the load balancers that ask the port, and have not
+// seen two unhealthy answers in a row since their last healthy one. The order is that of addresses.
+func (p *Port) UntoldLoadBalancers() []netip.Addr { return p.askers.untold() }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,13 +10,13 @@ import (
 
 func TestAskers(t *testing.T) {
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	f := func(name string, do func(a *askers), want bool) {
+	f := func(name string, do func(a *askers), want ...netip.Addr) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := new(askers)
 				do(a)
-				if got := a.told(); got != want {
-					t.Errorf("told: %t, want %t", got, want)
+				if got := a.untold(); !slices.Equal(got, want) {
+					t.Errorf("untold: %v, want %v", got, want)
 				}
 			})
 		})
@@ -26,30 +27,31 @@ func TestAskers(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 	}
-	f("nobody asks", func(*askers) {}, true)
-	f("healthy checks", func(a *askers) { ask(a, true, one); ask(a, true, one) }, false)
+	f("nobody asks", func(*askers) {})
+	f("healthy checks", func(a *askers) { ask(a, true, one); ask(a, true, one) }, one)
 	f("one of them has seen one 503", func(a *askers) {
 		ask(a, true, one, two)
 		ask(a, false, one, two)
 		ask(a, false, one)
-	}, false)
+	}, two)
+	f("neither of them has seen one", func(a *askers) { ask(a, true, two, one); ask(a, true, two, one) }, one, two)
 	f("both have seen two", func(a *askers) {
 		ask(a, true, one, two)
 		ask(a, false, one, two)
 		ask(a, false, two, one)
-	}, true)
-	f("healthy again", func(a *askers) { ask(a, false, one); ask(a, false, one); ask(a, true, one) }, false)
-	f("a person", func(a *askers) { ask(a, true, one) }, true)
+	})
+	f("healthy again", func(a *askers) { ask(a, false, one); ask(a, false, one); ask(a, true, one) }, one)
+	f("a person", func(a *askers) { ask(a, true, one) })
 	f("a load balancer that has gone", func(a *askers) {
 		ask(a, true, one)
 		ask(a, true, one)
 		time.Sleep(askedWithin)
-	}, true)
+	})
 	f("a person who comes back", func(a *askers) {
 		ask(a, true, one)
 		time.Sleep(askedWithin)
 		ask(a, true, one)
-	}, true)
+	})
 	f("many addresses", func(a *askers) {
 		ask(a, true, one)
 		ask(a, true, one)
@@ -60,5 +62,5 @@ func TestAskers(t *testing.T) {
 		if len(a.all) != maxAskers || a.all[one] != nil {
 			t.Errorf("%d addresses are remembered", len(a.all))
 		}
-	}, true)
+	})
 }

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -11,6 +12,7 @@ type Arrivals struct {
 	Since time.Time     // when the drain began; zero: there is none
 	New   int           // the connections that were accepted since then
 	Last  time.Duration // from Since to the last of them; 0: there was none
+	From  netip.Addr    // who opened the last of them; zero: there was none, or it came by a Unix socket
 }
 
 // Quiet returns how long no connection has been accepted, since the last one or the beginning
@@ -21,13 +23,19 @@ func (a Arrivals) Quiet() time.Duration { return time.Since(a.Since) - a.Last }
 type arrivals struct {
 	since atomic.Pointer[time.Time] // nil: there is no drain
 	count atomic.Int64
-	last  atomic.Int64 // nanoseconds after since
+	last  atomic.Pointer[arrival]
 }
 
-func (a *arrivals) note() {
+// arrival is the last new connection.
+type arrival struct {
+	after time.Duration // since the beginning of the drain
+	from  netip.Addr
+}
+
+func (a *arrivals) note(from netip.Addr) {
 	if since := a.since.Load(); since != nil {
 		a.count.Add(1)
-		a.last.Store(int64(max(time.Since(*since), 1)))
+		a.last.Store(&arrival{max(time.Since(*since), 1), from})
 	}
 }
 
@@ -36,7 +44,7 @@ func (a *arrivals) note() {
 func (t *Tracker) WatchArrivals() {
 	if t.arrivals.since.Load() == nil {
 		t.arrivals.count.Store(0)
-		t.arrivals.last.Store(0)
+		t.arrivals.last.Store(new(arrival))
 		t.arrivals.since.Store(new(time.Now()))
 	}
 }
@@ -50,5 +58,6 @@ func (t *Tracker) Arrivals() Arrivals {
 	if since == nil {
 		return Arrivals{}
 	}
-	return Arrivals{*since, int(t.arrivals.count.Load()), time.Duration(t.arrivals.last.Load())}
+	last := t.arrivals.last.Load()
+	return Arrivals{*since, int(t.arrivals.count.Load()), last.after, last.from}
 }

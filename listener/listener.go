@@ -359,7 +359,7 @@ const handshakeInterval = 20 * time.Millisecond
 func (l *Listener) accepted(c *conn.Conn, judge bool) {
 	s := l.settings.Load()
 	l.count.accepted.Inc()
-	l.tracker.arrivals.note()
+	l.tracker.arrivals.note(c.Peer.Addr())
 	if n := l.open.Add(1); s.MaxConnections > 0 && n > int64(s.MaxConnections) {
 		l.open.Add(-1)
 		l.refuseAccepted(c, ReasonMaxConnections)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +22,8 @@ send it no new connections. weir still serves all requests, and asks clients to
 close their connections. It does not end: weir undrain takes the drain back.
 
 With --wait the command ends when no connection has arrived for the time in
---quiet, no load balancer expects a healthy answer, and no request or tunnel is
-active; or with status 1 after --timeout.
+--quiet, each load balancer that asks the health port has seen two answers 503,
+and no request or tunnel is active. After --timeout it ends with status 1.
 
 URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
 unix:/path work as well.`,
@@ -83,10 +84,12 @@ type drained struct {
 		Reasons []string `json:"reasons"`
 	} `json:"verdict"`
 	Drain *struct {
-		Seconds           float64 `json:"seconds"`
-		NewConnections    int     `json:"new_connections"`
-		LastNewConnection float64 `json:"last_new_connection"`
-		LoadBalancersTold bool    `json:"load_balancers_told"`
+		Seconds               float64  `json:"seconds"`
+		NewConnections        int      `json:"new_connections"`
+		LastNewConnection     float64  `json:"last_new_connection"`
+		LastNewConnectionFrom string   `json:"last_new_connection_from"`
+		LoadBalancersTold     bool     `json:"load_balancers_told"`
+		LoadBalancersNotTold  []string `json:"load_balancers_not_told"`
 	} `json:"drain"`
 	Connections map[string]int `json:"connections"`
 }
@@ -105,13 +108,25 @@ func (d *drained) waitsFor(quiet time.Duration) string {
 	case d.Drain == nil:
 		return "somebody took the drain back"
 	case !d.Drain.LoadBalancersTold:
-		return "a load balancer has not yet seen two answers 503"
+		return "these load balancers have not yet seen two answers 503: " + strings.Join(d.Drain.LoadBalancersNotTold, ", ")
 	case d.Drain.Seconds-d.Drain.LastNewConnection < quiet.Seconds():
-		return fmt.Sprintf("%d connections have arrived since the drain began, the last one after %.1f s", d.Drain.NewConnections, d.Drain.LastNewConnection)
+		return d.arrived()
 	case active > 0:
-		return fmt.Sprintf("%d requests and tunnels are active", active)
+		return fmt.Sprintf("active requests and tunnels: %d", active)
 	}
 	return ""
+}
+
+// arrived says which connections arrived during the drain.
+func (d *drained) arrived() string {
+	if d.Drain.NewConnections == 0 {
+		return "no connection has arrived since the drain began"
+	}
+	from := ""
+	if d.Drain.LastNewConnectionFrom != "" {
+		from = " from " + d.Drain.LastNewConnectionFrom
+	}
+	return fmt.Sprintf("connections since the drain began: %d, the last one after %.1f s%s", d.Drain.NewConnections, d.Drain.LastNewConnection, from)
 }
 
 var errDrainTimeout = errors.New("weir is not quiet yet")
@@ -134,7 +149,7 @@ func (o *drainOptions) run(c *cobra.Command, address string) error {
 		why := st.waitsFor(o.quiet)
 		switch {
 		case why == "":
-			fmt.Fprintf(c.OutOrStdout(), "quiet: %d connections arrived during the drain, the last one after %.1f s\n", st.Drain.NewConnections, st.Drain.LastNewConnection)
+			fmt.Fprintln(c.OutOrStdout(), "quiet:", st.arrived())
 			return nil
 		case st.Drain == nil:
 			return errors.New(why)

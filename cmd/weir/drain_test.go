@@ -31,7 +31,7 @@ func TestDrainCommand(t *testing.T) {
 	}
 	f("drain", 0, "draining; the health port answers 503", "draining")
 	f("undrain", 0, "the drain is over; the health port answers 200")
-	f("drain --wait --quiet 10ms", 0, "quiet: 0 connections arrived during the drain")
+	f("drain --wait --quiet 10ms", 0, "quiet: no connection has arrived since the drain began")
 	c, err := net.DialTimeout("tcp", r.address("web"), patience)
 	if err != nil {
 		t.Fatal(err)
@@ -44,15 +44,15 @@ func TestDrainCommand(t *testing.T) {
 		}
 		return err
 	})
-	f("drain --wait --quiet 1h --timeout 20ms", statusError, "waiting: 1 connections have arrived", "weir is not quiet yet after 20ms", "weir undrain")
-	f("undrain", 0)
+	f("drain --wait --quiet 1h --timeout 20ms", statusError, "waiting: connections since the drain began: 1, the last one after ", " s from 127.0.0.1", "weir is not quiet yet after 20ms", "weir undrain")
+	f("undrain", 0, "the drain is over; the health port answers 200")
 	if _, errs, status := weir("drain", "127.0.0.1:1"); status != statusError || !strings.Contains(errs, "cannot query the admin port") {
 		t.Errorf("without a weir: status %d, %s", status, errs)
 	}
 }
 
 func TestWhatADrainWaitsFor(t *testing.T) {
-	const status = `{"node": "n", "verdict": {}, "connections": {"active": %ACTIVE, "idle": 7}, "drain": {"seconds": 20, "new_connections": 3, "last_new_connection": %LAST, "load_balancers_told": %TOLD}}`
+	const status = `{"node": "n", "verdict": {}, "connections": {"active": %ACTIVE, "idle": 7}, "drain": {"seconds": 20, "new_connections": 3, "last_new_connection": %LAST, "last_new_connection_from": "192.0.2.7", "load_balancers_told": %TOLD, "load_balancers_not_told": ["192.0.2.8", "2001:db8::8"]}}`
 	f := func(active, last, told, want string) {
 		t.Helper()
 		st, err := readDrained("a", []byte(strings.NewReplacer("%ACTIVE", active, "%LAST", last, "%TOLD", told).Replace(status)))
@@ -64,9 +64,9 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		}
 	}
 	f("0", "1", "true", "")
-	f("0", "1", "false", "a load balancer has not yet seen two answers 503")
-	f("0", "15.5", "true", "3 connections have arrived since the drain began, the last one after 15.5 s")
-	f("2", "1", "true", "2 requests and tunnels are active")
+	f("0", "1", "false", "these load balancers have not yet seen two answers 503: 192.0.2.8, 2001:db8::8")
+	f("0", "15.5", "true", "connections since the drain began: 3, the last one after 15.5 s from 192.0.2.7")
+	f("2", "1", "true", "active requests and tunnels: 2")
 	if st, err := readDrained("a", []byte(`{"node": "n"}`)); err != nil || st.waitsFor(0) != "somebody took the drain back" {
 		t.Error(st, err)
 	}

@@ -45,6 +45,7 @@ func namerOf(r *gateway.Route) namer { return namer{r.Kind, r.Name, r.Meta.Creat
 type contest struct {
 	lost map[string]namer // by host that the object does not get: the owner
 	won  map[string]namer // by host that the object owns: the oldest object that does not get it
+	over map[string]int   // by host whose certificate the object may not order: max_names of the issuer, which older objects use up
 }
 
 // contests has the contest of each object that has one.
@@ -52,7 +53,7 @@ type contests map[namer]*contest
 
 func (all contests) of(n namer) *contest {
 	if all[n] == nil {
-		all[n] = &contest{map[string]namer{}, map[string]namer{}}
+		all[n] = &contest{lost: map[string]namer{}, won: map[string]namer{}}
 	}
 	return all[n]
 }
@@ -99,7 +100,7 @@ func (u *updating) contestHosts() {
 		}
 	}
 	for name, p := range u.gateways.parts {
-		if slices.ContainsFunc(p.gateway.named, isChanged) || slices.ContainsFunc(p.gateway.ordered, isChanged) {
+		if slices.ContainsFunc(p.gateway.named, isChanged) || slices.ContainsFunc(p.gateway.ordered, func(o orderedHost) bool { return isChanged(o.namedHost) }) {
 			u.redoGateway(name, p)
 		}
 	}

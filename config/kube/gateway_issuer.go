@@ -1,7 +1,10 @@
 package kube
 
 import (
+	"cmp"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/claim"
@@ -35,10 +38,13 @@ func (c *gatewayConversion) order() {
 			continue
 		}
 		by, host := c.ordererOf(l), l.Hostname
-		c.part.ordered = append(c.part.ordered, namedHost{host, by})
+		issuer := c.issuer(l.Issuer).ACME.Issuer
+		c.part.ordered = append(c.part.ordered, orderedHost{namedHost{host, by}, issuer.Name, issuer.MaxNames})
 		if mine := c.contests[by]; mine != nil {
 			if owner, lost := mine.lost[host]; lost {
 				l.LoseIssuer("the older %v of another namespace has the host %s; use another host, or a Secret.", owner, l.Hostname)
+			} else if most, over := mine.over[host]; over {
+				l.LoseIssuer("older objects of the namespace have the %d names that it may request (max_names of the issuer); remove some, or use a Secret.", most)
 			}
 		}
 	}
@@ -51,6 +57,13 @@ func (c *gatewayConversion) ordererOf(l *gateway.Listener) namer {
 		return namer{kind, name, l.Set.CreationTimestamp.Unix()}
 	}
 	return namer{kind, name, c.Object.CreationTimestamp.Unix()}
+}
+
+// orderedHost is the host of a certificate that a listener orders.
+type orderedHost struct {
+	namedHost
+	issuer string
+	most   int // max_names of the issuer
 }
 
 // contestOrders decides about the certificates that listeners order. A host belongs to the namespace of the oldest
@@ -77,6 +90,59 @@ func (u *updating) contestOrders(all contests, routes map[string][]namer) {
 			}
 		}
 	}
+	u.limitOrders(all)
+}
+
+// limitOrders limits the names that a namespace orders from an issuer. all has the hosts that objects have lost.
+func (u *updating) limitOrders(all contests) {
+	type customer struct{ issuer, namespace string }
+	orders := map[customer]map[string]orderedHost{} // by host: the order of the oldest object
+	each := func(f func(of customer, o orderedHost)) {
+		for _, p := range u.gateways.parts {
+			for _, o := range p.gateway.ordered {
+				if _, lost := all.lostBy(o.namedHost); !lost {
+					f(customer{o.issuer, o.by.name.Namespace}, o)
+				}
+			}
+		}
+	}
+	each(func(of customer, o orderedHost) {
+		if orders[of] == nil {
+			orders[of] = map[string]orderedHost{}
+		}
+		if oldest, known := orders[of][o.host]; !known || o.by.compare(oldest.by) < 0 {
+			orders[of][o.host] = o
+		}
+	})
+	over := map[customer]map[string]bool{}
+	for of, hosts := range orders {
+		inOrder := slices.SortedFunc(maps.Values(hosts), func(a, b orderedHost) int { return cmp.Or(a.by.compare(b.by), strings.Compare(a.host, b.host)) })
+		for _, o := range inOrder[min(inOrder[0].most, len(inOrder)):] {
+			if over[of] == nil {
+				over[of] = map[string]bool{}
+			}
+			over[of][o.host] = true
+		}
+	}
+	each(func(of customer, o orderedHost) {
+		if over[of][o.host] {
+			c := all.of(o.by)
+			if c.over == nil {
+				c.over = map[string]int{}
+			}
+			c.over[o.host] = o.most
+		}
+	})
+}
+
+// lostBy returns the owner of a host that an object has lost.
+func (all contests) lostBy(n namedHost) (owner namer, lost bool) {
+	c := all[n.by]
+	if c == nil {
+		return namer{}, false
+	}
+	owner, lost = c.lost[n.host]
+	return owner, lost
 }
 
 // notOwn returns the routes that are not attached to the Gateway itself: its own routes use its certificates.

@@ -22,8 +22,8 @@ type gatewayPart struct {
 	// The inputs, besides Services and Secrets.
 	object   *gatewayv1.Gateway
 	class    *gatewayv1.GatewayClass
-	named    []namedHost // by its routes
-	ordered  []namedHost // the hosts of certificates that its listeners and those of its ListenerSets order
+	named    []namedHost   // by its routes
+	ordered  []orderedHost // the hosts of certificates that its listeners and those of its ListenerSets order
 	sets     []*gatewayv1.ListenerSet
 	attached []*gateway.Route
 	assigned *gateway.Assigned

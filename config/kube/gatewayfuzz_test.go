@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -42,7 +43,7 @@ func (d *gatewayDice) hostname() string {
 func (d *gatewayDice) listener(name string) string {
 	text := fmt.Sprintf("{name: %s, port: %s, %s", name, d.one("80", "443", "81"), d.hostname())
 	text += d.one("protocol: HTTP", "protocol: HTTPS, tls: {certificateRefs: [{name: c"+d.namespace()+"}]}", "protocol: TLS, tls: {mode: Passthrough}",
-		"protocol: TLS, tls: {certificateRefs: [{name: c}]}", "protocol: TCP", "protocol: UDP", "protocol: HTTPS")
+		"protocol: TLS, tls: {certificateRefs: [{name: c}, {name: d"+d.namespace()+"}]}", "protocol: TCP", "protocol: UDP", "protocol: HTTPS")
 	return text + d.one("", ", allowedRoutes: {namespaces: {from: All}}", ", allowedRoutes: {namespaces: {from: None}}", ", allowedRoutes: {kinds: [{kind: GRPCRoute}]}") + "}"
 }
 
@@ -61,7 +62,7 @@ func (d *gatewayDice) backends() string {
 func (d *gatewayDice) object() string {
 	const head = "{apiVersion: gateway.networking.k8s.io/v1, kind: "
 	hostnames := d.one("", "hostnames: [x.example], ", "hostnames: ['*.example', y.x.example], ", "hostnames: [z.other], ")
-	switch d.roll(10) {
+	switch d.roll(12) {
 	case 0:
 		addresses := d.one("", "addresses: [{value: 192.0.2.3}], ", "addresses: [{value: 192.0.2.3}, {value: 192.0.2.4}], ", "addresses: [{type: Hostname, value: a.example}], ", "addresses: [{value: '::1'}], ")
 		return head + "Gateway, " + d.meta("g", "i") + ", spec: {gatewayClassName: " + d.one("weir", "weir", "weir", "else") + ", " + addresses +
@@ -81,8 +82,10 @@ func (d *gatewayDice) object() string {
 	case 6:
 		return head + "TCPRoute, " + d.meta("r", "q") + ", spec: {" + d.parents() + ", rules: [{" + d.backends() + "}]}}"
 	case 7:
-		return head + "ReferenceGrant, " + d.meta("g") + ", spec: {from: [{group: gateway.networking.k8s.io, kind: " + d.one("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway") + ", namespace: " + d.one("a", "b") +
+		return head + "ReferenceGrant, " + d.meta("g") + ", spec: {from: [{group: gateway.networking.k8s.io, kind: " + d.one("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "Gateway", "ListenerSet") + ", namespace: " + d.one("a", "b") +
 			"}], to: [{group: '', kind: " + d.one("Service", "Secret") + d.one("", ", name: svc", ", name: c") + "}]}}"
+	case 10, 11:
+		return "{apiVersion: v1, kind: Secret, " + d.meta("c", "d") + ", " + d.one("stringData: {names: 'x.example *.example'}", "stringData: {names: y.x.example}", "stringData: {tls.crt: none}") + "}"
 	case 8:
 		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, " + d.meta("i", "j") + ", spec: {ingressClassName: weir, rules: [{host: " + d.one("x.example", "'*.example'", "y.x.example") +
 			", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: svc, port: {number: 80}}}}]}}]}}"
@@ -103,8 +106,9 @@ spec:
   - {name: l3, port: 81, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}`
 
 // FuzzGateways: no set of objects breaks the conversion. The result does not depend on their order. No route
-// leads to another namespace without a grant, no Gateway gets the address of an older one, and no object
-// gets the host of an older one of another kind and namespace.
+// leads to another namespace without a grant, and no listener has a Secret of another namespace without one. No
+// Gateway gets the address of an older one, no object gets the host of an older one of another kind and
+// namespace, and no route takes requests or connections from an older one.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
 		seed := make([]byte, 300)
@@ -141,6 +145,8 @@ func FuzzGateways(f *testing.F) {
 		checkGrants(t, m, r)
 		checkAddresses(t, m, r)
 		checkHosts(t, m, r)
+		checkSecrets(t, m, r)
+		checkAges(t, m, r)
 		if t.Failed() {
 			t.Log(manifests)
 		}
@@ -154,7 +160,7 @@ func checkGrants(t *testing.T, m *Manifests, r *Routing) {
 		kind, _, _ := strings.Cut(route.Name, "/")
 		for _, name := range slices.Concat(route.BackendNames(), mirrorsOf(route), serverOf(r, route)) {
 			namespace, _, _ := strings.Cut(name, "/")
-			if namespace != route.Namespace && !granted(m.Gateway.Grants, kind, route.Namespace, namespace) {
+			if namespace != route.Namespace && !granted(m.Gateway.Grants, kind, route.Namespace, "Service", namespace+"/svc") {
 				t.Errorf("the route %s leads to %s without a grant", route.Name, name)
 			}
 		}
@@ -171,14 +177,112 @@ func serverOf(r *Routing, route *config.Route) (names []string) {
 	return names
 }
 
-func granted(all []*gatewayv1.ReferenceGrant, kind, from, to string) bool {
+// granted reports whether objects of a kind and namespace may refer to an object.
+func granted(all []*gatewayv1.ReferenceGrant, kind, from, toKind, to string) bool {
+	namespace, name, _ := strings.Cut(to, "/")
 	for _, g := range all {
 		f, t := &g.Spec.From[0], &g.Spec.To[0]
-		if g.Namespace == to && strings.EqualFold(string(f.Kind), kind) && string(f.Namespace) == from && t.Kind == "Service" && (t.Name == nil || *t.Name == "svc") {
+		if g.Namespace == namespace && strings.EqualFold(string(f.Kind), kind) && string(f.Namespace) == from && string(t.Kind) == toKind && (t.Name == nil || string(*t.Name) == name) {
 			return true
 		}
 	}
 	return false
+}
+
+// checkSecrets checks that each listener has only Secrets of its own namespace, or with a grant; and that a
+// grant is enough.
+func checkSecrets(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	for i := range r.Gateways.Certificates {
+		p := r.Gateways.Certificates[i].Pair
+		if p == nil {
+			continue
+		}
+		kind, owner := "Gateway", strings.Split(strings.TrimPrefix(p.Owner, "gateway/"), "/")
+		if len(owner) == 5 {
+			kind, owner = "ListenerSet", owner[2:]
+		}
+		if namespace, _, _ := strings.Cut(p.Name, "/"); namespace != owner[0] && !granted(m.Gateway.Grants, kind, owner[0], "Secret", p.Name) {
+			t.Errorf("a listener of the %s %s/%s has the Secret %s without a grant", kind, owner[0], owner[1], p.Name)
+		}
+	}
+	specs := map[config.ObjectName][]gatewayv1.Listener{}
+	for _, g := range m.Gateway.Gateways {
+		specs[gateway.NameOf(g)] = g.Spec.Listeners
+	}
+	for _, s := range r.Gateways.Status {
+		for i := range s.Gateways {
+			g := &s.Gateways[i]
+			for n := range g.Listeners {
+				refused := slices.ContainsFunc(g.Listeners[n].Conditions, func(c metav1.Condition) bool { return c.Reason == string(gatewayv1.ListenerReasonRefNotPermitted) })
+				spec := specs[g.ObjectName][n]
+				if refused && spec.TLS != nil && !slices.ContainsFunc(spec.TLS.CertificateRefs, func(ref gatewayv1.SecretObjectReference) bool {
+					return ref.Namespace != nil && string(*ref.Namespace) != g.Namespace && !granted(m.Gateway.Grants, "Gateway", g.Namespace, "Secret", string(*ref.Namespace)+"/"+string(ref.Name))
+				}) {
+					t.Errorf("the listener %s of %s may not use its Secrets, though there is a grant", spec.Name, g.ObjectName)
+				}
+			}
+		}
+	}
+}
+
+// checkAges checks that among routes the older one is first: HTTPRoutes and GRPCRoutes by their order for equal
+// matches, and TCPRoutes because only the oldest has a port.
+func checkAges(t *testing.T, m *Manifests, r *Routing) {
+	t.Helper()
+	created := map[string]int64{}
+	for _, o := range m.Gateway.HTTP {
+		created["httproute/"+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.GRPC {
+		created["grpcroute/"+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	for _, o := range m.Gateway.TCP {
+		created["tcproute/"+gateway.NameOf(o).String()] = o.CreationTimestamp.Unix()
+	}
+	served := map[string]string{} // by listener: the TCPRoute that has its connections
+	for _, route := range r.Routes {
+		parts := strings.SplitN(route.Name, "/", 4)
+		if len(parts) < 4 {
+			continue
+		}
+		kind, object := parts[0], parts[1]+"/"+parts[2]
+		age, known := created[kind+"/"+object]
+		switch {
+		case !known:
+		case kind == "tcproute":
+			for _, l := range route.Listeners {
+				if served[l] != "" {
+					t.Errorf("%s and %s both have the connections of %s", served[l], object, l)
+				}
+				served[l] = object
+			}
+		case route.Order == nil || route.Order.Created != age || route.Order.Object != object:
+			t.Errorf("the order of the route %s of %d is %+v", route.Name, age, route.Order)
+		}
+	}
+	for _, s := range r.Gateways.Status {
+		for i := range s.Parents {
+			p := &s.Parents[i]
+			if p.Kind != gateway.KindTCPRoute || p.ParentRef.Name != "h" || p.ParentRef.Kind != nil && *p.ParentRef.Kind != gateway.KindGateway ||
+				!slices.ContainsFunc(p.Conditions, func(c metav1.Condition) bool { return c.Type == "Accepted" && c.Status == metav1.ConditionTrue }) {
+				continue
+			}
+			namespace := p.Namespace
+			if p.ParentRef.Namespace != nil {
+				namespace = string(*p.ParentRef.Namespace)
+			}
+			mine, has := p.ObjectName.String(), ""
+			for l, object := range served {
+				if strings.HasPrefix(l, "gateway/"+namespace+"/h/81") {
+					has = object
+				}
+			}
+			if a, b := created["tcproute/"+mine], created["tcproute/"+has]; has != mine && (has == "" || a < b || a == b && mine < has) {
+				t.Errorf("the TCPRoute %s has no connections of the Gateway %s/h, and the younger %q has them", mine, namespace, has)
+			}
+		}
+	}
 }
 
 // checkAddresses checks that no address belongs to two Gateways, and that the oldest one that asks for an

@@ -46,7 +46,7 @@ func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string,
 	if err != nil {
 		var wrong *syntax.Error
 		errors.As(err, &wrong)
-		return nil, "", fmt.Errorf("the regular expression %q is invalid: %s in %q; weir supports the syntax of RE2", text, wrong.Code, wrong.Expr)
+		return nil, "", errorOf(text, wrong)
 	}
 	if instructions(parsed) > maxInstructions {
 		return nil, "", errLargeExpression

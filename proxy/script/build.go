@@ -96,8 +96,38 @@ func (b *builder) steps(all []directive, conf *Conf, inIf bool) (steps []Step, e
 	return steps, nil
 }
 
+// Unsupported is an error about a part of a snippet that weir does not support. Instead is what to write.
+type Unsupported struct{ What, Instead string }
+
+func (u *Unsupported) Error() string { return u.What }
+
 // errUnknown is the error of a directive that weir does not support.
-func errUnknown(d directive) error { return fmt.Errorf("the directive %s", d.words[0]) }
+func errUnknown(d directive) error {
+	what := "the directive " + d.words[0]
+	if instead := insteadOf[d.words[0]]; instead != "" {
+		return &Unsupported{what, instead}
+	}
+	return errors.New(what)
+}
+
+// insteadOf is what to write instead of directives that many snippets have.
+var insteadOf = map[string]string{
+	"location":             "write the path into an Ingress of its own, with the annotations for this path",
+	"proxy_pass":           "write the Service into the Ingress as its backend; for a server outside of the cluster, a Service of type ExternalName",
+	"auth_request":         "write the annotation auth-url",
+	"auth_basic":           "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
+	"auth_basic_user_file": "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
+	"limit_req":            "write the annotation limit-rps or limit-rpm",
+	"limit_conn":           "write the annotation limit-connections",
+	"error_page":           "write the annotations custom-http-errors and default-backend",
+	"satisfy":              "write the annotation satisfy",
+	"proxy_redirect":       "write the annotations proxy-redirect-from and proxy-redirect-to",
+	"proxy_cookie_path":    "write the annotation proxy-cookie-path",
+	"proxy_cookie_domain":  "write the annotation proxy-cookie-domain",
+	"ssl_verify_client":    "write the annotations auth-tls-secret and auth-tls-verify-client",
+	"mirror":               "write the annotation mirror-target",
+	"proxy_next_upstream":  "write the annotation proxy-next-upstream",
+}
 
 func (b *builder) directive(d directive, conf *Conf, inIf bool) (*Step, error) {
 	name := d.words[0]
@@ -291,6 +321,14 @@ func Compile(text string, anyCase bool) (e *Expression, err error) {
 	}
 	e = new(Expression)
 	e.Regexp, _, err = expression.Compile(text, expression.Anywhere)
+	var wrong *expression.Error
+	if errors.As(err, &wrong) {
+		u := &Unsupported{fmt.Sprintf("the regular expression %q with %s", wrong.Text, wrong.Has), wrong.Instead}
+		if wrong.Has == "" {
+			u = &Unsupported{fmt.Sprintf("the invalid regular expression %q (%s)", wrong.Text, wrong.Wrong), "correct it; " + wrong.Instead}
+		}
+		err = u
+	}
 	return e, err
 }
 
@@ -327,8 +365,8 @@ func (s *Step) Redirects() bool {
 	return s.Status >= 301 && s.Status <= 303 || s.Status == 307 || s.Status == 308
 }
 
-// rewrite reads the directive rewrite. A rewrite to a path needs the flag break; without it nginx would
-// look for another location.
+// rewrite reads the directive rewrite. A rewrite to a path needs the flag break: without it, and with the flag last,
+// nginx looks for another location, which may belong to another Ingress with other guards.
 func (b *builder) rewrite(d directive) (s *Step, err error) {
 	if len(d.words) < 3 || len(d.words) > 4 {
 		return nil, errUnknown(d)
@@ -354,11 +392,24 @@ func (b *builder) rewrite(d directive) (s *Step, err error) {
 		s.Status = 301
 	case flag == "redirect", whole:
 		s.Status = 302
-	case flag != "break" || b.host || !strings.HasPrefix(to, "/"):
-		return nil, errors.New("rewrite to another location")
+	case !strings.HasPrefix(to, "/"):
+		return nil, &Unsupported{fmt.Sprintf("rewrite to %q, which is no path", to), "write a path with a slash at its beginning, or a URL"}
+	case b.host:
+		return nil, &Unsupported{"rewrite for a whole host, after which nginx looks for the location of the new path", rewritePath}
+	case flag == "last" || flag == "":
+		with := "without a flag"
+		if flag != "" {
+			with = "with the flag last"
+		}
+		return nil, &Unsupported{"rewrite " + with + ", after which nginx looks for the location of the new path", "write the flag break if the Service of this path serves the new path as well; otherwise " + rewritePath}
+	case flag != "break":
+		return nil, errUnknown(d)
 	}
 	return s, nil
 }
+
+// rewritePath is what to write instead of a rewrite to another location.
+const rewritePath = "write an Ingress with the old path, the Service of the new path and rewrite-target; or write the flag redirect or permanent, with which clients request the new path"
 
 func (b *builder) addHeader(d directive, conf *Conf) (err error) {
 	e := Edit{Kind: Add}

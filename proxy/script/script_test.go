@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -118,9 +119,12 @@ func TestParse(t *testing.T) {
 	f("rewrite ^/(.*)$ https://a.example/$1? redirect;", "rewrite 302 ^/(.*)$ https://a.example/<group.1> false")
 	f("rewrite (.*) https://$host$1;", "rewrite 302 (.*) https://<host><group.1> true")
 	f("rewrite /api/(.*) /$1 break;", "rewrite 0 /api/(.*) /<group.1> true")
-	f("rewrite /a /b;", "error: rewrite to another location")
-	f("rewrite /a /b last;", "error: rewrite to another location")
-	f("rewrite /a(?!b) /b break;", "error: the regular expression \"/a(?!b)\" is invalid: invalid or unsupported Perl syntax in \"(?!\"; weir supports the syntax of RE2")
+	f("rewrite /a /b;", "error: rewrite without a flag, after which nginx looks for the location of the new path")
+	f("rewrite /a /b last;", "error: rewrite with the flag last, after which nginx looks for the location of the new path")
+	f("rewrite /a /b other;", "error: the directive rewrite")
+	f("rewrite /a b break;", "error: rewrite to \"b\", which is no path")
+	f("rewrite /a(?!b) /b break;", "error: the regular expression \"/a(?!b)\" with a lookahead (\"(?!\")")
+	f("rewrite /a( /b break;", "error: the invalid regular expression \"/a(\" (missing closing ) in \"/a(\")")
 	f("set $a b; set $c \"$a-$http_x\"; add_header X-A $c;", "set 0=b; set 1=<set.0>-<header.x> 0:add X-A=<set.1>")
 	f("set $host b;", "error: set of the variable $host")
 	f("set $proxy_upstream_name b;", "error: set of the variable $proxy_upstream_name")
@@ -147,6 +151,26 @@ func TestParse(t *testing.T) {
 	f(strings.Repeat("#", 65<<10), "error: it is longer than 65536 bytes")
 }
 
+// Errors about what snippets often have say what to write instead.
+func TestInstead(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		_, err := Parse("", text, nil)
+		var u *Unsupported
+		if !errors.As(err, &u) || !strings.Contains(u.Instead, want) {
+			t.Errorf("%s: %v, %+v", text, err, u)
+		}
+	}
+	f("rewrite /a /b last;", "flag break if the Service of this path serves the new path as well; otherwise write an Ingress with the old path")
+	f("rewrite /a b;", "slash")
+	f("rewrite /(?!a) /b break;", "without the lookahead")
+	f("if ($uri ~ [) { return 403; }", "syntax of RE2")
+	f("location /a { deny all; }", "an Ingress of its own")
+	for name := range insteadOf {
+		f(name+" a;", insteadOf[name])
+	}
+}
+
 // What nginx inherits from the server's level.
 func TestParseServer(t *testing.T) {
 	f := func(server, location, want string) {
@@ -168,7 +192,7 @@ func TestParseServer(t *testing.T) {
 	f("deny 10.0.0.1;", "", "deny 10.0.0.1")
 	f("deny 10.0.0.1;", "allow all;", "allow all")
 	f("proxy_set_header X-A b;", "", "ignored [proxy_set_header]")
-	f("rewrite /a /b break;", "", "error: rewrite to another location")
+	f("rewrite /a /b break;", "", "error: rewrite for a whole host, after which nginx looks for the location of the new path")
 	f("if ($host = c) { add_header A b; }", "", "error: add_header within an if")
 	f("location /a { deny all; }", "", "error: the directive location")
 }

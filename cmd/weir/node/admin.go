@@ -156,7 +156,9 @@ func (s *server) drainStatus() *status.Drain {
 	if a.Since.IsZero() {
 		return nil
 	}
-	return &status.Drain{Seconds: time.Since(a.Since).Seconds(), NewConnections: a.New, LastNewConnection: a.Last.Seconds(), LoadBalancersTold: s.health.LoadBalancersTold()}
+	untold := s.untoldLoadBalancers()
+	return &status.Drain{Seconds: time.Since(a.Since).Seconds(), NewConnections: a.New, LastNewConnection: a.Last.Seconds(), LastNewConnectionFrom: shownAddr(a.From),
+		LoadBalancersTold: len(untold) == 0, LoadBalancersNotTold: untold}
 }
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {

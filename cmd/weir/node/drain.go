@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
 )
 
@@ -27,8 +30,9 @@ func (s *server) setDraining(on bool) error {
 	}
 	if s.node.SetDraining(on); on {
 		s.tracker.WatchArrivals()
-	} else {
+	} else if arrived := s.tracker.Arrivals(); !arrived.Since.IsZero() {
 		s.tracker.EndArrivals()
+		s.log.Info("the drain was taken back", s.aboutArrivals(arrived)...)
 	}
 	s.proxy.SetDraining(on)
 	return nil
@@ -38,6 +42,42 @@ func (s *server) setDraining(on bool) error {
 func (s *server) setCordoned(on bool) error {
 	s.node.SetCordoned(on)
 	return nil
+}
+
+// aboutArrivals returns the fields of a log line about a drain: how many connections arrived, who opened
+// the last one, and which load balancers have not noticed the drain.
+func (s *server) aboutArrivals(a listener.Arrivals) []zap.Field {
+	fields := []zap.Field{zap.Int("new_connections", a.New), zap.Duration("last_new_connection", a.Last)}
+	if a.From.IsValid() {
+		fields = append(fields, zap.String("last_new_connection_from", shownAddr(a.From)))
+	}
+	fields = append(fields, zap.Duration("after", time.Since(a.Since)))
+	if untold := s.untoldLoadBalancers(); len(untold) > 0 {
+		fields = append(fields, zap.Strings("load_balancers_not_told", untold))
+	}
+	return fields
+}
+
+// untoldShown limits the addresses of load balancers in the log and the status.
+const untoldShown = 16
+
+// untoldLoadBalancers returns the load balancers that have not seen two answers 503.
+func (s *server) untoldLoadBalancers() (all []string) {
+	for _, a := range s.health.UntoldLoadBalancers() {
+		if len(all) == untoldShown {
+			break
+		}
+		all = append(all, shownAddr(a))
+	}
+	return all
+}
+
+// shownAddr returns the address in the form of the log; empty: there is none.
+func shownAddr(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.Unmap().String()
 }
 
 // errCut is the error of shutdown if weir aborted a request or tunnel.
@@ -62,8 +102,7 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.tellDrain("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout))
 	because := s.lameDuck(cfg.Drain, now)
 	arrived := s.tracker.Arrivals()
-	s.log.Info("no new connections are accepted any more", zap.String("because", because), zap.Int("new_connections", arrived.New),
-		zap.Duration("last_new_connection", arrived.Last), zap.Duration("after", time.Since(arrived.Since)))
+	s.log.Info("no new connections are accepted any more", append([]zap.Field{zap.String("because", because)}, s.aboutArrivals(arrived)...)...)
 	s.change.Lock()
 	s.ended = true
 	s.change.Unlock()
@@ -135,7 +174,7 @@ func (s *server) lameDuck(d config.Drain, now <-chan struct{}) (because string) 
 		case <-now:
 			return lameDuckCut
 		case <-look:
-			if s.tracker.Arrivals().Quiet() >= d.UntilQuiet && s.health.LoadBalancersTold() {
+			if s.tracker.Arrivals().Quiet() >= d.UntilQuiet && len(s.health.UntoldLoadBalancers()) == 0 {
 				return lameDuckQuiet
 			}
 		}
@@ -188,5 +227,5 @@ func (s *server) tellDrain(line string, fields ...zap.Field) {
 	if s.terminal {
 		line += "; press Ctrl-C again to end weir at once"
 	}
-	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels))...)
+	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels), zap.Int("pid", os.Getpid()))...)
 }

@@ -72,7 +72,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 		return fmt.Errorf("cannot start: %w", err)
 	}
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
-		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
+		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version), zap.Int("pid", os.Getpid()))
 	before.removePIDFile(cfg.PIDFile)
 	if err := writePIDFile(cfg.PIDFile); err != nil {
 		s.log.Error("cannot write the file of the process id", zap.Error(err))
@@ -156,7 +156,7 @@ func (s *server) serve(signals <-chan os.Signal) error {
 		err = s.shutdown(now)
 	}
 	if err == nil {
-		s.log.Info("ended")
+		s.log.Info("ended", zap.Int("pid", os.Getpid())) // after an upgrade two processes write to one log
 	}
 	return err
 }

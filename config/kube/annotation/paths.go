@@ -34,7 +34,7 @@ const (
 	targetURL      = "weir redirects by this annotation only to a fixed host, so requests keep their path; write one such as https://www.example.org/$1, or a URL under nginx.ingress.kubernetes.io/temporal-redirect"
 	targetVariable = "weir knows $1 to $9 here, and no other variable of nginx, so requests keep their path; write the new path without the variable"
 	targetStart    = "the new path does not begin with one slash or with a group, so requests keep their path; write one such as /$1"
-	badPattern     = "weir cannot compare a path of this Ingress, because it is no regular expression of RE2 (which has no lookaround, back reference or possessive repetition), or a long one; an event names it. Requests below its literal beginning answer 503; write it in another way"
+	badPattern     = "weir cannot compare a path of this Ingress, because it is no regular expression of RE2 (which has no lookaround, back reference or possessive repetition), or a long one; an event names it and says what to write. Requests below its literal beginning answer 503; of what a lookahead excludes, a longer path of an Ingress may be served, because longer paths go first"
 )
 
 // UsesPatterns reports whether ingress-nginx treats the paths of the Ingress as regular

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -27,6 +28,8 @@ const (
 	onlyAllowed  = "weir reads snippets only if allow-snippet-annotations is true in the ConfigMap of kubernetes.ingress_nginx"
 	snippetOff   = onlyAllowed + "; allow them, or set in weir's configuration what the snippet does"
 	snippetOut   = onlyAllowed + ", and this one may restrict access, so weir answers 503 for an Ingress that has it; allow snippets, or do the same in the application or in weir's configuration, and remove the annotation"
+	snippetWrite = "weir does not support %s, and so does nothing of the snippet; %s"
+	snippetSay   = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; %s"
 	snippetHas   = "weir does not support %s, and so does nothing of the snippet; take it out"
 	snippetShut  = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; take it out, and do the same in the application or in weir's configuration"
 	snippetNear  = "weir does nothing for %s"
@@ -117,10 +120,17 @@ func readSnippets(c context) (s Snippets, ratings map[string]because) {
 func (c context) rateSnippet(host, location, text string) because {
 	p, err := script.Parse(host, location, c.constants())
 	if err != nil {
-		if r, _ := snippet(text, c); r != guard {
-			return because{No, fmt.Sprintf(snippetHas, err)}
+		r, _ := snippet(text, c)
+		var u *script.Unsupported
+		switch known := errors.As(err, &u); {
+		case known && r == guard:
+			return because{guard, fmt.Sprintf(snippetSay, u.What, u.Instead)}
+		case known:
+			return because{No, fmt.Sprintf(snippetWrite, u.What, u.Instead)}
+		case r == guard:
+			return because{guard, fmt.Sprintf(snippetShut, err)}
 		}
-		return because{guard, fmt.Sprintf(snippetShut, err)}
+		return because{No, fmt.Sprintf(snippetHas, err)}
 	}
 	_, _, err = Clients(p.Access)
 	switch {

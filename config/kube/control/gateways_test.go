@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -286,5 +287,38 @@ func TestParentsHaveRoom(t *testing.T) {
 	}
 	if _, differs := g.parentFields(&desired{}, "u", nil); differs {
 		t.Error("no entry is written")
+	}
+}
+
+// Statuses of the Gateway API are written one after the other, at most one in gatewayPace. So a change of
+// many objects does not flood the API server.
+func TestGatewayStatusesArePaced(t *testing.T) {
+	cluster := fake.New(t)
+	const n = 50
+	var mu sync.Mutex
+	var times []time.Time
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Resource == "httproutes/status" {
+			mu.Lock()
+			times = append(times, time.Now())
+			mu.Unlock()
+		}
+		return 0
+	})
+	status := &gateway.Status{}
+	for i := range n {
+		name := fmt.Sprint("r", i)
+		cluster.Change("shop", "httproutes", name, &gatewayv1.HTTPRoute{})
+		status.Parents = append(status.Parents, gateway.ParentStatus{
+			Key:               gateway.Key{Kind: gateway.KindHTTPRoute, ObjectName: config.ObjectName{Namespace: "shop", Name: name}, UID: types.UID(cluster.Objects("httproutes")["shop/"+name]["metadata"].(map[string]any)["uid"].(string))},
+			RouteParentStatus: gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "a"}, ControllerName: "weir.example/c", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}})
+	}
+	r := gatewayReplica(t, cluster, "a")
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+	until(t, "all statuses are written", func() bool { mu.Lock(); defer mu.Unlock(); return len(times) >= n })
+	mu.Lock()
+	defer mu.Unlock()
+	if took := times[n-1].Sub(times[0]); len(times) != n || took < (n-1)*gatewayPace {
+		t.Errorf("%d statuses were written within %v", len(times), took)
 	}
 }

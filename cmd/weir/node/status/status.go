@@ -51,7 +51,11 @@ type Drain struct {
 	Seconds           float64 `json:"seconds"` // since its beginning
 	NewConnections    int     `json:"new_connections"`
 	LastNewConnection float64 `json:"last_new_connection"` // after the beginning; 0: there was none
-	LoadBalancersTold bool    `json:"load_balancers_told"`
+	// LastNewConnectionFrom is the address of its peer; empty: there was none, or it came by a Unix socket.
+	LastNewConnectionFrom string `json:"last_new_connection_from,omitempty"`
+	LoadBalancersTold     bool   `json:"load_balancers_told"` // each has seen two answers 503
+	// LoadBalancersNotTold are the addresses of those that have not, 16 at most.
+	LoadBalancersNotTold []string `json:"load_balancers_not_told,omitempty"`
 }
 
 // Rates are the traffic in a time.

@@ -160,8 +160,8 @@ function draw(o) {
   const d = o.health.drain;
   $('drain').hidden = !d;
   if (d) put($('drain'), `Draining for ${span(d.seconds)}: ${count(d.new_connections)} new connections since then` +
-    (d.new_connections ? `, the last one ${span(d.seconds - d.last_new_connection)} ago` : '') +
-    (d.load_balancers_told ? '; each load balancer has seen two answers 503.' : '; not each load balancer has seen two answers 503 yet.'));
+    (d.new_connections ? `, the last one ${span(d.seconds - d.last_new_connection)} ago` + (d.last_new_connection_from ? ' from ' + d.last_new_connection_from : '') : '') +
+    (d.load_balancers_told ? '; each load balancer has seen two answers 503.' : `; these load balancers have not yet seen two answers 503: ${d.load_balancers_not_told.join(', ')}.`));
 
   const t = o.traffic;
   table($('rates'), [['now', t.now], [t.hour.seconds >= 3500 ? 'last hour' : 'last ' + span(t.hour.seconds), t.hour]].map(([name, r], i) =>
