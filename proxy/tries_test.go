@@ -235,7 +235,7 @@ func TestRetriesAfterTheHeadIsLate(t *testing.T) {
 		t.Helper()
 		e := newEndpoint(t)
 		r := newRig(t, tries, func(cfg *config.Config) {
-			cfg.Routes[0].Timeouts, cfg.Routes[0].Retries = &config.RouteTimeouts{ResponseHead: 60 * time.Millisecond}, &retries
+			cfg.Routes[0].Timeouts, cfg.Routes[0].Retries = &config.RouteTimeouts{ResponseHead: 300 * time.Millisecond}, &retries
 		}, "@app", e.address)
 		c := r.dial("web")
 		c.write("%s / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", method)
@@ -254,7 +254,7 @@ func TestRetriesAfterTheHeadIsLate(t *testing.T) {
 	f("PUT", config.RouteRetries{Attempts: 3}, 1)
 	f("POST", config.RouteRetries{Attempts: 3, When: again}, 1)
 	f("POST", config.RouteRetries{Attempts: 3, When: again, NonIdempotent: true}, 3)
-	f("PUT", config.RouteRetries{Attempts: 9, When: again, Within: 50 * time.Millisecond}, 1)
+	f("PUT", config.RouteRetries{Attempts: 9, When: again, Within: 250 * time.Millisecond}, 1)
 }
 
 // A route repeats statuses below 500 only if its object lists them.
