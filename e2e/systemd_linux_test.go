@@ -91,7 +91,7 @@ routes: [{name: hello, listeners: [web], respond: {status: 200, body: hello}}]
 	s.write("units/weir.service", string(unit))
 	s.write("units/weir-web.socket", "[Unit]\nDefaultDependencies=no\n[Socket]\nListenStream="+address+"\nFileDescriptorName=web\nService=weir.service\n")
 	s.write("units/test.target", "[Unit]\nDefaultDependencies=no\n")
-	s.write("etc/empty", "") // the folder for /etc
+	s.write("etc/empty", "")               // the folder for /etc
 	binary, err := os.ReadFile(shipped(t)) // the unit's limits are for it
 	if err != nil {
 		t.Fatal(err)
