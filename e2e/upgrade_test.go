@@ -783,6 +783,24 @@ func TestReloadAfterUpgrade(t *testing.T) {
 	gone(t, old)
 }
 
+// The new process knows what the old one knows about a drain: the load balancers that asked only the old one, and
+// how many connections the old one still has.
+func TestDrainAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	w.wantVerdict(200)
+	tunnel := openTunnel(t, w)
+	old, _ := w.upgrade()
+	w.wantMetric(1, "weir_drain_connections_remaining")
+	w.post("/drain")
+	if _, body, err := w.get("admin", "/status"); err != nil || !strings.Contains(body, `"load_balancers_told": false`) {
+		t.Errorf("the load balancer of the old process is forgotten: %v: %s", err, body)
+	}
+	tunnel.Close()
+	gone(t, old)
+	w.wantMetric(0, "weir_drain_connections_remaining")
+}
+
 // The new process gets the sockets that its configuration wants, also for renamed listeners. It opens new sockets
 // for new addresses, and the sockets of removed listeners are closed.
 func TestUpgradeMovesListeners(t *testing.T) {

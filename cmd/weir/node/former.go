@@ -224,6 +224,7 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 		select {
 		case n, open := <-s.former.notes:
 			s.adoptOperators(n)
+			s.health.AdoptLoadBalancers(n.LoadBalancers)
 			if !open || n.Kind == kind {
 				return nil
 			}
@@ -258,10 +259,14 @@ func endedBy(sig os.Signal) error {
 // follow waits for notes of the former process until that process has ended.
 func (s *server) follow(reload func()) {
 	for n := range s.former.notes {
-		if n.Kind == noteReload {
+		switch n.Kind {
+		case noteReload:
 			reload()
+		case noteRemaining:
+			s.tracker.SetFormer(n.Connections)
 		}
 	}
+	s.tracker.SetFormer(0)
 	s.former.conn.Close()
 	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
 	s.besides(nil)

@@ -274,7 +274,9 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.closeSockets()
 	c := s.upgrade.current()
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
-	c.conn.say(s.operatorsNote(noteLeft))                       // an error means that the new process has ended
+	left := s.operatorsNote(noteLeft)
+	left.LoadBalancers = s.health.LoadBalancers()
+	c.conn.say(left) // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
 	close(s.upgrade.left)
@@ -323,7 +325,35 @@ func (s *server) shutdownLeft(now <-chan struct{}) error {
 		cluster.handOver()
 	}
 	go s.acme.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go s.passRemaining(ended)
 	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
+}
+
+// passInterval is how often the old process tells the new one how many connections it has.
+const passInterval = time.Second
+
+// passRemaining tells the new process how many connections this one still has, until ended is closed.
+// Nobody can scrape this process any more.
+func (s *server) passRemaining(ended <-chan struct{}) {
+	c := s.upgrade.current()
+	tick := time.NewTicker(passInterval)
+	defer tick.Stop()
+	told := 0
+	for {
+		if open := s.tracker.Open(); open != told {
+			if c.conn.say(note{Kind: noteRemaining, Connections: open}) != nil {
+				return // the new process has ended
+			}
+			told = open
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		}
+	}
 }
 
 // besides tells the memory limits that another weir uses the same memory; nil: none does.
