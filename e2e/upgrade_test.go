@@ -923,6 +923,44 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 	})
 }
 
+// weir starts what is at its path, upgrade after upgrade, also if a script there has started it by another path and
+// with other arguments.
+func TestUpgradeKeepsItsPath(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	w.script("[ $# = 3 ] && exec " + executable(t) + ` "$@" --config ` + w.config)
+	for range 3 {
+		w.upgrade()
+		w.alone()
+	}
+	w.script("exit 7")
+	send(t, w.pid(), syscall.SIGUSR2)
+	w.wantFailed(1, "the new process ended (exit status 7)", `"binary":"`+w.binary+`"`)
+}
+
+// A new process that could not write its id does not take over: nobody would find it.
+func TestUpgradeNeedsItsPIDFile(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	old := w.pid()
+	w.write(strings.Replace(onlyApp, "@@dir/weir.pid", "/proc/weir.pid", 1))
+	eventually(t, "a line says when pid_file changes", func() error {
+		if w.linesWith(`"warn"`, "a changed pid_file takes effect only after a restart or an upgrade (SIGUSR2)") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	send(t, old, syscall.SIGUSR2)
+	w.wantFailed(1, "pid_file: the new process could not write its id")
+	if now := w.pid(); now != old {
+		t.Errorf("process %d took over", now)
+	}
+}
+
 // If the new configuration has another pid_file, weir removes the file of the old process.
 func TestUpgradeMovesPIDFile(t *testing.T) {
 	t.Parallel()

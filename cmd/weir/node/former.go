@@ -133,6 +133,7 @@ func (b *former) memory() func() int64 {
 // before a configuration takes effect.
 func (s *server) adoptFormer(b *former) error {
 	s.former, s.gate = b, make(chan struct{})
+	s.upgrade.adopt(b.state.Binary, b.state.Args)
 	s.beside.Store(true)
 	if err := s.tickets.Adopt(b.state.Tickets); err != nil {
 		return err

@@ -60,7 +60,9 @@ type passedState struct {
 	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
 	Tickets   json.RawMessage     `json:"tickets"`
 	StickyKey string              `json:"sticky_key,omitempty"`
-	PIDFile   string              `json:"pid_file,omitempty"` // path
+	PIDFile   string              `json:"pid_file,omitempty"` // path of the file that has its id
+	Binary    string              `json:"binary,omitempty"`   // path
+	Args      []string            `json:"args,omitempty"`
 	Cordoned  bool                `json:"cordoned"`
 	Healthy   bool                `json:"healthy"`
 	Ready     bool                `json:"ready"`
