@@ -219,10 +219,13 @@ func TestDrainAndUndrainByHand(t *testing.T) {
 	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")
 	w.wantVerdict(200)
-	w.wantVerdict(200)
+	openTunnel(t, w)
+	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.post("/drain")
+	w.wantMetric(1, "weir_drain_connections_remaining")
 	w.wantVerdict(503)
 	w.post("/undrain")
+	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.wantVerdict(200)
 	eventually(t, "a line says how many connections arrived, and who has not noticed the drain", func() error {
 		if n := w.linesWith(`"the drain was taken back"`, `"new_connections":0,`, `"load_balancers_not_told":["127.0.0.1"]`); n != 1 {
@@ -258,8 +261,7 @@ func TestDrainUntilQuiet(t *testing.T) {
 		}
 		return err
 	}
-	// The load balancer is quiet for longer than until_quiet before it has seen two answers 503.
-	w.wantVerdict(200)
+	// The load balancer has asked once, and is quiet for longer than until_quiet before it has seen two answers 503.
 	w.wantVerdict(200)
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)

@@ -80,7 +80,7 @@ type server struct {
 	retelling   atomic.Bool                           // a timer will call tellRefusals
 
 	confined *confined // the rights that this process gave up; nil: none
-	pidFile  string    // path; empty: none
+	pidFile  string    // path of the file that has the id of this process; empty: none
 
 	terminal     bool   // the log goes to a terminal
 	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration sets another path
