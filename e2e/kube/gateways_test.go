@@ -83,6 +83,7 @@ func TestGatewayFeatures(t *testing.T) {
   {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}},
   {name: by-http, port: 443, protocol: HTTPS, hostname: one.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
   {name: by-tls, port: 443, protocol: HTTPS, hostname: two.issued.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}},
+  {name: lost, port: 443, protocol: HTTPS, hostname: lost.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
   {name: refused, port: 443, protocol: HTTPS, hostname: three.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}}]}}
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example, '*.issued.example'], rules: [{backendRefs: [{name: a, port: 80}]}]}}
@@ -134,6 +135,18 @@ func TestGatewayFeatures(t *testing.T) {
 
 	s.wantIssued(address, "one.issued.example")
 	s.wantIssued(address, "two.issued.example")
+	programmed := func(listener string) string {
+		return s.kubectl("get", "gateway", "edge", "--namespace="+s.name, fmt.Sprintf(`--output=jsonpath={.status.listeners[?(@.name==%q)].conditions[?(@.type=="Programmed")]['status','reason','message']}`, listener))
+	}
+	eventually(t, "the status says which certificates there are", func() error {
+		for listener, want := range map[string]string{"by-http": "True Programmed weir serves", "by-tls": "True Programmed weir serves",
+			"lost": "False CertificateNotIssued The issuer by-http has not issued the certificate of lost.issued.example: the certificate authority answered: "} {
+			if text := programmed(listener); !strings.HasPrefix(text, want) {
+				return fmt.Errorf("the condition of %s is %q", listener, text)
+			}
+		}
+		return nil
+	})
 	eventually(t, "the issuer refuses a host", func() error {
 		if text := s.kubectl("get", "gateway", "edge", "--namespace="+s.name, `--output=jsonpath={.status.listeners[?(@.name=="refused")].conditions[?(@.type=="ResolvedRefs")].reason}`); text != "IssuerNotAllowed" {
 			return fmt.Errorf("the reason is %q", text)
@@ -171,7 +184,7 @@ func TestGatewayFeatures(t *testing.T) {
 }
 
 // issuers starts an authority, and returns a configuration with two issuers that order from it. The authority
-// sends challenges to the address given to resolve.
+// sends challenges to the address given to resolve; lost.issued.example has no address.
 func (s *stage) issuers() (config string, resolve func(address string)) {
 	s.Helper()
 	pebble, err := exec.LookPath("pebble")
@@ -185,7 +198,7 @@ func (s *stage) issuers() (config string, resolve func(address string)) {
 	var to atomic.Value
 	names := &dns.Server{Listener: ln, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg).SetReply(r)
-		if ip, ok := to.Load().(net.IP); ok && r.Question[0].Qtype == dns.TypeA {
+		if ip, ok := to.Load().(net.IP); ok && r.Question[0].Qtype == dns.TypeA && r.Question[0].Name != "lost.issued.example." {
 			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: ip})
 		}
 		w.WriteMsg(m)
