@@ -193,17 +193,19 @@ func TestGatewayStatusMeetsOthers(t *testing.T) {
 }
 
 // A condition of others stays, one of a newer generation too, and one whose status does not change
-// keeps its time.
+// keeps its time. Unknown replaces no other status of the same generation.
 func TestMergedConditions(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-time.Hour))
 	at := func(c metav1.Condition) metav1.Condition { c.LastTransitionTime = long; return c }
-	now := []metav1.Condition{at(conditionOf("Theirs", "True", 1)), at(conditionOf("A", "True", 1)), at(conditionOf("B", "True", 1)), at(conditionOf("C", "True", 9)), at(conditionOf("Own", "True", 1))}
-	got := merged(now, []metav1.Condition{conditionOf("A", "True", 2), conditionOf("B", "False", 2), conditionOf("C", "False", 2), conditionOf("D", "True", 2)}, "Own")
+	now := []metav1.Condition{at(conditionOf("Theirs", "True", 1)), at(conditionOf("A", "True", 1)), at(conditionOf("B", "True", 1)), at(conditionOf("C", "True", 9)), at(conditionOf("Own", "True", 1)), at(conditionOf("E", "True", 2)), at(conditionOf("F", "True", 1)), at(conditionOf("G", "Unknown", 2))}
+	got := merged(now, []metav1.Condition{conditionOf("A", "True", 2), conditionOf("B", "False", 2), conditionOf("C", "False", 2), conditionOf("D", "True", 2),
+		conditionOf("E", "Unknown", 2), conditionOf("F", "Unknown", 2), conditionOf("G", "Unknown", 2), conditionOf("H", "Unknown", 2)}, "Own")
 	var told []string
 	for _, c := range got {
 		told = append(told, fmt.Sprintf("%s=%s@%d old:%t", c.Type, c.Status, c.ObservedGeneration, c.LastTransitionTime.Equal(&long)))
 	}
-	if want := []string{"Theirs=True@1 old:true", "A=True@2 old:true", "B=False@2 old:false", "C=True@9 old:true", "D=True@2 old:false"}; !slices.Equal(told, want) {
+	if want := []string{"Theirs=True@1 old:true", "A=True@2 old:true", "B=False@2 old:false", "C=True@9 old:true",
+		"E=True@2 old:true", "F=Unknown@2 old:false", "G=Unknown@2 old:true", "D=True@2 old:false", "H=Unknown@2 old:false"}; !slices.Equal(told, want) {
 		t.Errorf("got %v, want %v", told, want)
 	}
 }
