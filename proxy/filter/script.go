@@ -2,9 +2,11 @@ package filter
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
@@ -130,6 +132,11 @@ func newScriptText(text script.Text) (all scriptText) {
 					b = append(b, "on"...)
 				}
 				return b
+			}
+		case name == script.Msec:
+			one.value = func(b []byte, _ Exchange) []byte {
+				now := time.Now().UnixMilli()
+				return fmt.Appendf(b, "%d.%03d", now/1000, now%1000)
 			}
 		case strings.HasPrefix(name, script.VarPrefix):
 			n, _ := strconv.Atoi(name[len(script.VarPrefix):])

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
@@ -134,6 +136,16 @@ func TestScriptRewrites(t *testing.T) {
 			t.Errorf("%s becomes %q, want %q", path, x.req.Bytes(x.req.Rewritten), want)
 		}
 	}
+}
+
+// The variable $msec is the time in seconds, with three decimals.
+func TestScriptTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(1023 * time.Millisecond)
+		if got, _, _ := runScript(t, "", `proxy_set_header X-Start "t=${msec}";`, "GET /", 200, ""); got != "X-Start: t=946684801.023" {
+			t.Errorf("the endpoint gets %q", got)
+		}
+	})
 }
 
 // The steps of the server come before CORS, and those of the location after it.

@@ -83,6 +83,8 @@ func TestParse(t *testing.T) {
 	f("add_header X-A b;", "0:add X-A=b")
 	f("add_header X-A \"b; c\" always; add_header\n  X-C 'd\\'e' ;", "0:always X-A=b; c 0:add X-C=d'e")
 	f("add_header X-Uri $uri$is_args$args; add_header X-N \"${namespace}-$http_x_a\";", "0:add X-Uri=<normal_path><is_args><query> 0:add X-N=shop-<header.x-a>")
+	f(`proxy_set_header X-Start "t=${msec}";`, "0:request X-Start=t=<msec>")
+	f("set $msec 1;", "error: set of the variable $msec")
 	f(`more_set_headers "X-A: b" 'X-C:d' "X-E";`, "0:replace X-A=b 0:replace X-C=d 0:replace X-E=")
 	f("more_set_headers -s 404 'X-A: b';", "error: the option -s of more_set_headers")
 	f("more_clear_headers X-A 'X-B-*';", "0:remove X-A= 0:remove X-B-*=")

@@ -91,7 +91,7 @@ func Unsupported(o metav1.Object) (guards, others []string) {
 		}
 	}
 	for _, key := range closingKeys(written) {
-		guards = append(guards, key+inConfigMap)
+		guards = append(guards, FromConfigMap(key))
 	}
 	return guards, others
 }
