@@ -799,6 +799,14 @@ func TestDrainAfterUpgrade(t *testing.T) {
 	tunnel.Close()
 	gone(t, old)
 	w.wantMetric(0, "weir_drain_connections_remaining")
+	w.alone()
+	send(t, w.pid(), syscall.SIGUSR2)
+	eventually(t, "an upgrade is refused during a drain", func() error {
+		if w.linesWith(`"warn"`, "no upgrade was started", "weir drains; POST /undrain") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
 }
 
 // The new process gets the sockets that its configuration wants, also for renamed listeners. It opens new sockets
@@ -842,6 +850,21 @@ func TestUpgradeSharesMemory(t *testing.T) {
 	w.env = []string{"GOMEMLIMIT=1GiB"}
 	w.start(upgradeConfig)
 	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+	seen := filepath.Join(w.dir, "seen")
+	w.script("until [ -e '" + seen + "' ]; do sleep 0.1; done; exit 3")
+	w.signal(syscall.SIGUSR2)
+	eventually(t, "the old process makes room while the new one starts", func() error {
+		if limit := w.metric("go_gc_gomemlimit_bytes"); limit == 1<<30 {
+			return errNotYet
+		}
+		return nil
+	})
+	if err := os.WriteFile(seen, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.wantFailed(1)
+	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+	w.install(executable(t))
 	tunnel := openTunnel(t, w)
 	old, _ := w.upgrade()
 	limit := w.metric("go_gc_gomemlimit_bytes")
