@@ -150,6 +150,49 @@ func TestGatewayStatuses(t *testing.T) {
 	want("else.example/c theirs Accepted=True@1")
 }
 
+// An entry that another controller adds while weir writes stays.
+func TestNewEntriesOfOthersStay(t *testing.T) {
+	cluster := fake.New(t)
+	cluster.Change("shop", "httproutes", "app", &gatewayv1.HTTPRoute{})
+	theirs := gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "theirs"}, ControllerName: "else.example/c", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	var once sync.Once
+	cluster.Before(func(r fake.Request) bool {
+		if r.Verb == "patch" && r.Resource == "httproutes/status" {
+			once.Do(func() {
+				cluster.Change("shop", "httproutes", "app", &gatewayv1.HTTPRoute{Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{theirs}}}})
+			})
+		}
+		return true
+	})
+	key := gateway.Key{Kind: gateway.KindHTTPRoute, ObjectName: config.ObjectName{Namespace: "shop", Name: "app"}, UID: types.UID(cluster.Objects("httproutes")["shop/app"]["metadata"].(map[string]any)["uid"].(string))}
+	status := &gateway.Status{Parents: []gateway.ParentStatus{{Key: key, RouteParentStatus: gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "a"}, ControllerName: "weir.example/c",
+		Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}}}
+	gatewayReplica(t, cluster, "a").Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+	until(t, "the route has both entries", func() bool {
+		return parents(t, cluster, "app") == "else.example/c theirs Accepted=True@1; weir.example/c a Accepted=True@1"
+	})
+}
+
+// An object that was created again with the same name does not get the status of the former object.
+func TestStatusIsOfOneObject(t *testing.T) {
+	formerly := gateway.Key{UID: "former"}
+	ancestor := &gateway.AncestorStatus{Key: formerly, PolicyAncestorStatus: gatewayv1.PolicyAncestorStatus{AncestorRef: gatewayv1.ParentReference{Namespace: new(gatewayv1.Namespace("shop"))}}}
+	d := &desired{class: &gateway.ClassStatus{Key: formerly}, gateway: &gateway.GatewayStatus{Key: formerly}, set: &gateway.SetStatus{Key: formerly},
+		parents: []owned[gateway.ParentStatus]{{nil, &gateway.ParentStatus{Key: formerly}}}, ancestors: []owned[gateway.AncestorStatus]{{nil, ancestor}}}
+	d.class.Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1)}
+	d.gateway.Conditions, d.set.Conditions = d.class.Conditions, d.class.Conditions
+	for _, now := range []types.UID{"now", "former"} {
+		meta := metav1.ObjectMeta{UID: now}
+		for _, o := range []metav1.Object{&gatewayv1.GatewayClass{ObjectMeta: meta}, &gatewayv1.Gateway{ObjectMeta: meta}, &gatewayv1.ListenerSet{ObjectMeta: meta}, &gatewayv1.HTTPRoute{ObjectMeta: meta},
+			&gatewayv1.GRPCRoute{ObjectMeta: meta}, &gatewayv1.TLSRoute{ObjectMeta: meta}, &gatewayv1.TCPRoute{ObjectMeta: meta}, &gatewayv1.BackendTLSPolicy{ObjectMeta: meta}} {
+			g := &gatewayStatuses{controller: "weir.example/c", wanted: map[objectKey]*desired{{}: d}}
+			if fields, differs := g.statusOf(objectKey{}, o); differs != (now == "former") {
+				t.Errorf("the UID is %q, and weir writes into the %T: %t, %v", now, o, differs, fields)
+			}
+		}
+	}
+}
+
 // A write that meets a newer object is repeated, and a missing right is reported once.
 func TestGatewayStatusMeetsOthers(t *testing.T) {
 	cluster := fake.New(t)
@@ -243,6 +286,13 @@ func TestEqualStatusesAreNotWritten(t *testing.T) {
 	policy := &gatewayv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{ancestor(written)}}}
 	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
 	f("a policy", fields, differs)
+
+	// An entry of another controller stays beside a new one of weir.
+	policy.Status.Ancestors[0].ControllerName = "else.example/c"
+	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
+	if all := fields["ancestors"].([]gatewayv1.PolicyAncestorStatus); !differs || len(all) != 2 || all[0].ControllerName != "else.example/c" || all[1].ControllerName != "weir.example/c" {
+		t.Errorf("the ancestors are %+v", all)
+	}
 }
 
 // The entries of other controllers stay, and leave less room for the entries of weir. weir writes no entry for an
