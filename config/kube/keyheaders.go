@@ -72,7 +72,7 @@ func (v *conversion) readKeyScript() *keyScript {
 			h.requests, h.closes, h.unread = "", why, v.isUnread(value)
 		}
 	}
-	if v.controller.OriginalURI && h.closes == nil {
+	if v.controller.OriginalURI {
 		h.requests = "proxy_set_header X-Original-URI $request_uri;\n" + h.requests
 	}
 	if value := v.controller.AddHeaders; value != "" {

@@ -58,6 +58,10 @@ func TestKeyHeadersAreFollowed(t *testing.T) {
 		f(response + `proxy_set_header X-A "2";`)
 		w.put(keyMap("requests", "X-A", "$nothing"))
 		f("closed")
+		w.put(keyMap("requests", "X-A", strings.Repeat("a", maxHeaders)))
+		if r := w.latest(t); scriptIn(t, r) != "closed" || !strings.Contains(fmt.Sprint(r.Events), "has more than 16384 bytes") {
+			t.Errorf("with a large ConfigMap there is %s, and the events %v", scriptIn(t, r), r.Events)
+		}
 		w.put(keyMap("requests", "X-A", "3"))
 		f(response + `proxy_set_header X-A "3";`)
 		w.put(keyMap("responses", "X-B", "$nothing"))
@@ -118,6 +122,21 @@ func TestKeyHeadersAreMissing(t *testing.T) {
 		time.Sleep(time.Minute) // client-go asks again after some time
 		if r := w.latest(t); scriptIn(t, r) != `proxy_set_header X-A "1";` || len(r.Events) > 0 {
 			t.Errorf("with the right there is %s, and the events %v", scriptIn(t, r), r.Events)
+		}
+	})
+}
+
+// The ConfigMaps of keys come before those of all Ingresses, of which weir watches a limited number.
+func TestKeyHeadersComeFirst(t *testing.T) {
+	objects := keysObjects + keyMap("requests", "X-A", "1") + "\n---\n"
+	for i := range mostNamed + 2 {
+		objects += namingMap(fmt.Sprintf("a-%03d", i), fmt.Sprintf("a-%03d", i)) + "\n---\n"
+	}
+	observe(t, headersConfig, objects, func(t *testing.T, w *watched) {
+		for _, r := range w.one(t).Routing.Routes {
+			if r.Ingress == "web" && (r.Closure != nil || r.Script == nil) {
+				t.Errorf("the route %s is %+v", r.Name, r)
+			}
 		}
 	})
 }
