@@ -30,6 +30,9 @@ func Parse(host, location string, constants map[string]string) (*Program, error)
 	b.inherit(outer)
 	slices.Sort(b.program.Ignored)
 	b.program.Ignored = slices.Compact(b.program.Ignored)
+	if err := checkSize(b.program); err != nil {
+		return nil, err
+	}
 	return b.program, nil
 }
 
