@@ -323,7 +323,7 @@ func Compile(text string, anyCase bool) (e *Expression, err error) {
 		text = "(?i)" + text
 	}
 	e = new(Expression)
-	e.Regexp, _, err = expression.Compile(text, expression.Anywhere)
+	e.Regexp, _, err = expression.Compile(text, expression.AnywhereNginx)
 	var wrong *expression.Error
 	if errors.As(err, &wrong) {
 		u := &Unsupported{fmt.Sprintf("the regular expression %q with %s", wrong.Text, wrong.Has), wrong.Instead}
