@@ -30,6 +30,9 @@ func Parse(host, location string, constants map[string]string) (*Program, error)
 	b.inherit(outer)
 	slices.Sort(b.program.Ignored)
 	b.program.Ignored = slices.Compact(b.program.Ignored)
+	if err := checkSize(b.program); err != nil {
+		return nil, err
+	}
 	return b.program, nil
 }
 
@@ -322,7 +325,7 @@ func Compile(text string, anyCase bool) (e *Expression, err error) {
 		text = "(?i)" + text
 	}
 	e = new(Expression)
-	e.Regexp, _, err = expression.Compile(text, expression.Anywhere)
+	e.Regexp, _, err = expression.Compile(text, expression.AnywhereNginx)
 	var wrong *expression.Error
 	if errors.As(err, &wrong) {
 		u := &Unsupported{fmt.Sprintf("the regular expression %q with %s", wrong.Text, wrong.Has), wrong.Instead}
