@@ -359,7 +359,7 @@ func checkHosts(t *testing.T, m *Manifests, r *Routing) {
 		}
 	}
 	for _, o := range m.Ingresses { // the oldest object is served
-		host, mine := o.Spec.Rules[0].Host, namer{ingressKind.Name, gateway.NameOf(o), o.CreationTimestamp.Unix()}
+		host, mine := o.Spec.Rules[0].Host, namer{kind: ingressKind.Name, name: gateway.NameOf(o), created: o.CreationTimestamp.Unix()}
 		if !slices.ContainsFunc(served[host], func(n namer) bool { return n.compare(mine) <= 0 }) {
 			t.Errorf("the %v, the oldest object with the host %s, does not have it", mine, host)
 		}

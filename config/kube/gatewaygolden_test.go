@@ -31,9 +31,26 @@ certificates:
 kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `
 
+// sharedConfig is a configuration whose listeners serve Gateways, Ingresses and its own routes.
+const sharedConfig = `
+listeners:
+  web: {address: "127.0.0.1:8080", public_port: 80, protocol: http, proxy_protocol: lb}
+  websecure: {address: "127.0.0.1:443", protocol: tls}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}, other: {rules: [{from: [10.1.0.0/16], header: require}]}}
+tls_policies: {modern: {min_version: "1.3"}, partners: {client_auth: {mode: require, ca: ../testdata/ca.pem}}}
+certificates: [{self_signed: {hosts: [file.example]}}]
+routes:
+  - {name: file, hosts: [file.example, "*.wild.file.example"], listeners: [web, websecure], paths: [/only], backend: own}
+  - {name: partners, hosts: [in.partners.example], listeners: [websecure], tls_policy: partners, backend: own}
+  - {name: upgrade, hosts: [secure.example], listeners: [web], redirect: {scheme: https}}
+backends: {own: {endpoints: ["127.0.0.1:9000"]}}
+kubernetes: {class: weir, publish: {addresses: [192.0.2.1]}, gateways: {addresses: {shared: [web, websecure]}}}
+`
+
 // gatewayConfigs are the configurations of files in testdata/gateways with other addresses.
 var gatewayConfigs = map[string]string{
 	"service.txt":   strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
+	"shared.txt":    sharedConfig,
 	"clusterip.txt": strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
 }
 
