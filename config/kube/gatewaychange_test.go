@@ -19,10 +19,11 @@ import (
 // After each of many random changes, also of Gateways, of their routes and of the file, the result is that of
 // a conversion from scratch. TestIncrementalConversion does the same for the other objects.
 func TestIncrementalGateways(t *testing.T) {
-	other := strings.Replace(gatewayConfig, "192.0.2.0/28", "192.0.2.0/30", 1)
-	for seed := range uint64(2) {
-		random := rand.New(rand.NewPCG(seed, 3))
-		texts := []string{gatewayConfig, other}
+	for seed, texts := range [][]string{
+		{gatewayConfig, strings.Replace(gatewayConfig, "192.0.2.0/28", "192.0.2.0/30", 1)}, {gatewayConfig, sharedHostsConfig},
+		{sharedHostsConfig, sharedConfig}, {sharedOwnedConfig, sharedHostsConfig},
+	} {
+		random := rand.New(rand.NewPCG(uint64(seed), 3))
 		fixed := mustRead(t, gatewayBase+strings.ReplaceAll(openGateway, "NAMESPACE", "a")+"\n---\n{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: a}, spec: {ports: [{port: 80}]}}")
 		objects := map[string]*Manifests{"": fixed}
 		c := Converter{File: mustParse(t, texts[0])}

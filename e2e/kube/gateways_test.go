@@ -160,6 +160,7 @@ func TestGatewayFeatures(t *testing.T) {
 	s.wantSlice("edge-"+s.name, address)
 	s.wantContest()
 	s.wantBalancedGateway()
+	s.wantSharedGateways()
 	if !w.running() {
 		t.Error("weir has ended")
 	}
