@@ -10,8 +10,7 @@ import (
 
 // Gateways can share listeners of the file with Ingresses and the routes of the file (kubernetes.gateways.addresses.shared).
 // A host on these listeners belongs to the file, to Ingresses, or to one Gateway, because it can have only one TLS
-// policy, and because each kind has rules of its own for requests that no path matches. The file keeps what it
-// names; contest.go decides about the other hosts.
+// policy, and because each kind has rules of its own for requests that no path matches.
 
 // shares reports whether Gateways share listeners of the file.
 func (v *conversion) shares() bool {
@@ -80,9 +79,9 @@ func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 	return l.Owns() && len(c.Assigned.SharedBy(l)) > 0
 }
 
-// isolates reports whether requests for the hostname of a listener that none of its routes has must get 404 from
-// weir. On a shared port others may have this host, if no route of the Gateway has it. Requests for every host get
-// 404 anyway.
+// isolates reports whether the hostname of a listener gets a route that answers 404, so that no other listener of the
+// Gateway gets its requests. On a shared port it gets none if the host belongs to another object. Requests for
+// hosts that nobody names get 404 anyway.
 func (c *gatewayConversion) isolates(l *gateway.Listener) bool {
 	if !c.shares() {
 		return true
