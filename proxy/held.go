@@ -5,15 +5,15 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
 // heldBody is the body of a request that a guard has read whole. It stands in for the client as the
 // source of the attempts, which may all use it.
 type heldBody struct {
-	source  // the client, whose stream has been read to its end
-	bytes   []byte
-	charged int // to the account of the client
+	source        // the client, whose stream has been read to its end
+	bytes  []byte // the capacity is charged to the account of the client
 }
 
 // BufferedBody returns the body.
@@ -71,14 +71,30 @@ func (x *exchange) fill(h *heldBody, most int) bool {
 		case len(h.bytes)+len(p) > most:
 			x.reply(refuseHeld)
 			return false
-		case !x.account.Charge(len(p)):
+		}
+		pace.came(len(p), time.Since(asked))
+		room, ok := grown(x.account, h.bytes, len(p), most)
+		if !ok {
 			x.reply(message.ErrMemory)
 			return false
 		}
-		pace.came(len(p), time.Since(asked))
-		h.charged += len(p)
-		h.bytes = append(h.bytes, p...)
+		h.bytes = append(room, p...)
 	}
+}
+
+// grown returns p with room for n more bytes, of which there will be most at the end. It returns false if
+// the account may not hold them. The capacity is charged, not the length; Release(cap(p)) gives it back.
+func grown(account *memory.Account, p []byte, n, most int) ([]byte, bool) {
+	if len(p)+n <= cap(p) {
+		return p, true
+	}
+	size := min(max(len(p)+n, 2*cap(p)), most)
+	if !account.Charge(size) {
+		return p, false
+	}
+	larger := append(make([]byte, 0, size), p...)
+	account.Release(cap(p)) // not before it is copied: until then both exist
+	return larger, true
 }
 
 // proceed tells a client that waits for it to send the body (100 Continue). The endpoint then gets the
@@ -96,7 +112,7 @@ func (x *exchange) proceed() {
 // releaseHeld gives back the memory of a held body.
 func (x *exchange) releaseHeld() {
 	if x.held != nil {
-		x.account.Release(x.held.charged)
+		x.account.Release(cap(x.held.bytes))
 		x.held = nil
 	}
 }

@@ -244,3 +244,18 @@ func TestHeldBodyIsSlow(t *testing.T) {
 	c.wantResponse(408, "*")
 	a.record().want(t, "status", 408, "reason", "slow_body")
 }
+
+// A connection gives back the memory of each held body: one after the other they are more than it may hold.
+func TestHeldBodiesAreReleased(t *testing.T) {
+	a := newAskedRig(t, false, func(cfg *config.Config) { cfg.Routes[0].Mirror = nil })
+	a.rig.proxy.Memory.SetLimit(32 << 20) // 4 MiB for each connection
+	c := a.dial("web")
+	body := strings.Repeat("x", 20000)
+	for range 250 {
+		c.write("PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n%s", body)
+		c.wantResponse(200, "")
+		next(t, a.auth, "question")
+		next(t, a.app, "request")
+		a.record().want(t, "status", 200)
+	}
+}

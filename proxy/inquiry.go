@@ -32,7 +32,6 @@ type inquiry struct {
 	// discardGood means that the body of a 2xx response is discarded.
 	discardGood bool
 	account     *memory.Account // charged for body; nil: none
-	charged     int
 
 	patience time.Duration     // limits all attempts together
 	until    time.Time         // the end of patience
@@ -115,8 +114,8 @@ const reasonTooSlow = "response_timeout"
 
 // release gives back the memory of the response.
 func (q *inquiry) release() {
-	q.account.Release(q.charged)
-	q.charged, q.body = 0, nil
+	q.account.Release(cap(q.body))
+	q.body = nil
 }
 
 // Cut ends the inquiry. The client that waits for the inquiry is linked to it.
@@ -216,11 +215,12 @@ func (q *inquiry) write(p []byte) error {
 		return nil
 	case len(q.body)+len(p) > q.most:
 		return fmt.Errorf("the response of backend %q is larger than %d bytes", q.attempts.backend.Name(), q.most)
-	case !q.account.Charge(len(p)):
+	}
+	room, ok := grown(q.account, q.body, len(p), q.most)
+	if !ok {
 		return message.ErrMemory
 	}
-	q.charged += len(p)
-	q.body = append(q.body, p...)
+	q.body = append(room, p...)
 	return nil
 }
 

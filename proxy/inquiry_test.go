@@ -120,11 +120,49 @@ func TestInquiryCharges(t *testing.T) {
 	if err := q.get("x", "/"); err != nil {
 		t.Fatal(err)
 	}
-	if o := q.run(); o != nil || len(q.body) != 50<<10 || q.account.Used() != 50<<10 {
+	if o := q.run(); o != nil || len(q.body) != 50<<10 || q.account.Used() != int64(cap(q.body)) {
 		t.Errorf("the outcome is %+v, %d bytes, %d charged", o, len(q.body), q.account.Used())
 	}
 	q.release()
 	if n := q.account.Used(); n != 0 {
 		t.Errorf("%d bytes stay charged", n)
+	}
+}
+
+// What is charged for bytes that grow is what they take, old and new while they are copied, and no more than most.
+func TestGrown(t *testing.T) {
+	process := memory.NewProcess(t.Context())
+	process.SetLimit(64 << 20)
+	account := new(memory.Account)
+	account.Open(process, netip.MustParsePrefix("192.0.2.0/24"), nil)
+	defer account.Close()
+	const most = 100_000
+	var p []byte
+	copies := 0
+	for len(p) < most {
+		n := min(700, most-len(p))
+		before := cap(p)
+		room, ok := grown(account, p, n, most)
+		if !ok {
+			t.Fatalf("at %d bytes there is no memory", len(p))
+		}
+		if cap(room) != before {
+			copies++
+		}
+		p = append(room, make([]byte, n)...)
+		if got := account.Used(); got != int64(cap(p)) || cap(p) > most {
+			t.Fatalf("%d bytes of %d are charged as %d", len(p), cap(p), got)
+		}
+	}
+	if copies > 10 {
+		t.Errorf("the bytes were copied %d times", copies)
+	}
+	account.Release(cap(p))
+	process.SetLimit(100_000)
+	if q, ok := grown(account, p[:1:1], 8<<20, 16<<20); ok || cap(q) != 1 {
+		t.Errorf("against the limit there is room for %d bytes", cap(q))
+	}
+	if got := account.Used(); got != 0 {
+		t.Errorf("%d bytes stay charged", got)
 	}
 }
