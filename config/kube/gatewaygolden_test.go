@@ -40,7 +40,7 @@ proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}, other: {r
 tls_policies: {modern: {min_version: "1.3"}, partners: {client_auth: {mode: require, ca: ../testdata/ca.pem}}}
 certificates: [{self_signed: {hosts: [file.example]}}]
 routes:
-  - {name: file, hosts: [file.example, "*.wild.file.example"], listeners: [web, websecure], paths: [/only], backend: own}
+  - {name: file, hosts: [file.example, "*.wild.file.example", "**.deep.file.example"], listeners: [web, websecure], paths: [/only], backend: own}
   - {name: partners, hosts: [in.partners.example], listeners: [websecure], tls_policy: partners, backend: own}
   - {name: upgrade, hosts: [secure.example], listeners: [web], redirect: {scheme: https}}
 backends: {own: {endpoints: ["127.0.0.1:9000"]}}
