@@ -116,3 +116,27 @@ func TestStatusesConvertNothing(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", showGateways(now), showGateways(again))
 	}
 }
+
+// A route of two Gateways with shared listeners has routes of one name there. Their order does not depend on which
+// Gateway has changed last.
+func TestSharedRouteOfTwoGateways(t *testing.T) {
+	m := mustRead(t, gatewayBase+`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: one, generation: 1}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP, hostname: a.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: two, generation: 1}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP, hostname: b.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: r}, spec: {parentRefs: [{name: one}, {name: two}], rules: [{}]}}
+`)
+	c := Converter{File: mustParse(t, sharedHostsConfig)}
+	c.Convert(&m.Objects)
+	for i := range m.Gateway.Gateways {
+		g := m.Gateway.Gateways[i].DeepCopy()
+		g.Generation++
+		m.Gateway.Gateways = slices.Clone(m.Gateway.Gateways)
+		m.Gateway.Gateways[i] = g
+		got, want := c.Convert(&m.Objects), (&Converter{File: c.File}).Convert(&m.Objects)
+		if !reflect.DeepEqual(got, want) || len(got.Routes) != 4 {
+			t.Errorf("after a change of %s: got\n%s\nwant\n%s", g.Name, showGateways(got), showGateways(want))
+		}
+	}
+}
