@@ -26,6 +26,9 @@ type GatewayAddresses struct {
 	Pool []netip.Prefix
 	// Service gives each Gateway a Service of its own, with the addresses of its load balancer.
 	Service *GatewayService
+	// Shared are the names of http and tls listeners that serve all Gateways, beside Ingresses and
+	// the routes of the file. Each Gateway has the addresses that Ingresses have.
+	Shared []string
 }
 
 // GatewayService is how weir makes the Service of each Gateway.
@@ -68,7 +71,7 @@ func newGateways() *Gateways { return &Gateways{Controller: DefaultGatewayContro
 func (g *Gateways) section() section {
 	return section{object: g, keys: []key{
 		{"controller", gatewayController.at(&g.Controller), "The value of spec.controllerName in the GatewayClasses that weir serves."},
-		{"addresses", mapping(g.Addresses.section).required("{pool: [192.0.2.0/28]}"), "Where Gateways get their addresses from: exactly one of pool and service."},
+		{"addresses", mapping(g.Addresses.section).required("{pool: [192.0.2.0/28]}"), "Where Gateways get their addresses from: exactly one of pool, service and shared."},
 		{"services", truth(&g.Services), "With addresses.pool: weir keeps a Service without selector for each Gateway, in its namespace, so that the name of the Service leads to the addresses of the Gateway. It has the labels and annotations of `spec.infrastructure`."},
 	}}
 }
@@ -77,6 +80,7 @@ func (a *GatewayAddresses) section() section {
 	return section{object: a, check: checkGatewayAddresses, rules: gatewayAddressesRules, keys: []key{
 		{"pool", list(&a.Pool, poolNetwork.at), "Networks. Each Gateway gets an address of its own from them, and weir listens on this address. So the addresses have to lead to the machines on which weir runs, and weir needs the network of the host."},
 		{"service", optional(&a.Service, newGatewayService, (*GatewayService).section).byDefault("none"), "weir keeps a Service without selector for each Gateway, in its namespace. The addresses of this Service are those of the Gateway."},
+		{"shared", list(&a.Shared, text), "Names of http and tls listeners, which serve all Gateways beside Ingresses and the routes of this file. A listener of a Gateway is served by the listeners here with its port (public_port, or else the port of address). The addresses of each Gateway are those of Ingresses, so this needs kubernetes.publish."},
 	}}
 }
 
@@ -94,7 +98,7 @@ func (s *GatewayService) section() section {
 
 func checkGatewayAddresses(v *draft, there keySet, n *Tree, p path) {
 	if n.Shape == ShapeMapping && len(there) != 1 {
-		v.fail(n, p, "has to have exactly one of pool and service; a Gateway gets its addresses from one place")
+		v.fail(n, p, "has to have exactly one of pool, service and shared; a Gateway gets its addresses from one place")
 	}
 }
 
@@ -104,6 +108,7 @@ func (v *draft) checkGateways(g *Gateways) {
 	if g.Services && a.Pool == nil {
 		v.failAt(v.places[&g.Services], "is only for addresses.pool; remove it")
 	}
+	v.checkShared(a)
 	if a.Service == nil {
 		return
 	}
@@ -127,6 +132,30 @@ func (v *draft) checkGateways(g *Gateways) {
 	}
 	if v.metrics != nil {
 		check("metrics.address", v.metrics.Network, v.metrics.Address)
+	}
+}
+
+// checkShared checks the listeners that serve all Gateways.
+func (v *draft) checkShared(a *GatewayAddresses) {
+	if len(a.Shared) > 0 && v.kubernetes != nil && !v.kubernetes.Publish.Any() {
+		v.failAt(v.places[&a.Shared], "gives Gateways the addresses of Ingresses, and kubernetes.publish has none; set publish, such as {addresses: [192.0.2.1]}")
+	}
+	byPort := map[int]*Listener{}
+	for i := range a.Shared {
+		name := &a.Shared[i]
+		checkName(v, name, "listener", v.listeners, func(l *Listener) string { return l.Name })
+		l := v.listenerNamed(*name)
+		switch {
+		case l == nil:
+		case l.Protocol == ProtocolTCP:
+			v.failAt(v.places[name], "%s is tcp, where Gateways cannot be told apart; name http and tls listeners", v.quote(name, *name))
+		case l.ClientPort() == 0:
+			v.failAt(v.places[name], "%s has no port that a Gateway could have; set public_port of this listener", v.quote(name, *name))
+		case byPort[l.ClientPort()] != nil && byPort[l.ClientPort()].Protocol != l.Protocol:
+			v.failAt(v.places[name], "%s and %s have the port %d for clients, and different protocols; take one of them out", v.quote(name, *name), byPort[l.ClientPort()].Name, l.ClientPort())
+		default:
+			byPort[l.ClientPort()] = l
+		}
 	}
 }
 

@@ -351,10 +351,11 @@ func (v *draft) checkKubernetes() {
 	}
 }
 
-// servesIngress reports whether l serves Ingresses, so that the file does not show all
+// servesObjects reports whether l serves Ingresses or Gateways, so that the file does not show all
 // its routes.
-func (v *draft) servesIngress(l *Listener) bool {
-	return v.kubernetes != nil && slices.Contains(v.kubernetes.Listeners, l.Name)
+func (v *draft) servesObjects(l *Listener) bool {
+	k := v.kubernetes
+	return k != nil && (slices.Contains(k.Listeners, l.Name) || k.Gateways != nil && slices.Contains(k.Gateways.Addresses.Shared, l.Name))
 }
 
 // uses reports whether ports of the cluster use the policy.

@@ -47,6 +47,14 @@ type Listener struct {
 // used https: in a trusted X-Forwarded-Proto, or in a PROXY header.
 func (l *Listener) HearsOfHTTPS() bool { return l.Trusts(TrustProto) || l.HeaderPolicy != "" }
 
+// ClientPort returns the port that clients connect to; 0: unknown.
+func (l *Listener) ClientPort() int {
+	if l.PublicPort != 0 || l.Network != "tcp" {
+		return l.PublicPort
+	}
+	return portOfAddress(l.Address)
+}
+
 // ListenerHTTP2 sets how clients may use HTTP/2.
 type ListenerHTTP2 struct {
 	// Offer: on tls listeners, weir offers HTTP/2 by ALPN, if the handshake will

@@ -138,10 +138,11 @@ var (
 	policyRules      = append(offerRules(), apart("from", "client_auth"), curveRule())
 	clientAuthRules  = []*schema{has("ca")}
 	onDemandRules    = []*schema{hasAny("ask", "hosts")}
-	kubernetesRules  = []*schema{apart("namespaces", "namespace_labels")}
-	publishRules     = []*schema{hasOne("service", "addresses", "nodes")}
+	kubernetesRules  = []*schema{apart("namespaces", "namespace_labels"),
+		when(whose("gateways", whose("addresses", has("shared"))), has("publish"), isNot("publish", "none"))}
+	publishRules = []*schema{hasOne("service", "addresses", "nodes")}
 
-	gatewayAddressesRules = []*schema{hasOne("pool", "service")}
+	gatewayAddressesRules = []*schema{hasOne("pool", "service", "shared")}
 )
 
 // acmeRules: staging: true stands for a directory. Only DNS-01 proves the control of

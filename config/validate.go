@@ -147,7 +147,7 @@ func (v *draft) checkCertificates() {
 		return
 	}
 	for _, l := range v.listeners {
-		if l.Protocol == ProtocolTLS && v.opensTLS(l) && !v.servesIngress(l) {
+		if l.Protocol == ProtocolTLS && v.opensTLS(l) && !v.servesObjects(l) {
 			v.failAt(v.places[&l.Protocol], `a tls listener needs certificates unless all its routes pass TLS through; give some, such as "certificates: [{self_signed: {hosts: [app.example.org]}}]"`)
 		}
 	}

@@ -129,7 +129,7 @@ func (v *draft) warnDiscard() {
 }
 
 func (v *draft) warnListener(l *Listener) {
-	if len(v.errs) == 0 && !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) && !v.servesIngress(l) {
+	if len(v.errs) == 0 && !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) && !v.servesObjects(l) {
 		v.warnAt(v.places[l], "no route names this listener, so it answers everything with 404")
 	}
 	if l.Protocol != ProtocolTCP {

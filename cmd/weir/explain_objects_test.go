@@ -58,6 +58,21 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 	if out, _ := explained(t, "--objects "+objects+" http://shop.example/cart/1", "-c", behind); !strings.Contains(out, "listener     gateway/default/edge/80 (http, :20000)") || !strings.Contains(out, "httproute/default/shop/0") {
 		t.Errorf("with addresses of Services it prints %s", out)
 	}
+	shared := put("shared.yaml", "listeners: {web: {address: '127.0.0.1:8080', public_port: 80, protocol: http}}\nroutes: [{listeners: [web], hosts: [file.example], respond: {status: 204}}]\n"+
+		"kubernetes: {publish: {addresses: [192.0.2.1]}, gateways: {addresses: {shared: [web]}}}\n")
+	sharing := put("sharing.yaml", `
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge}, spec: {gatewayClassName: any, listeners: [{name: web, port: 80, protocol: HTTP}, {name: far, port: 81, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: shop}, spec: {parentRefs: [{name: edge}], hostnames: [shop.example, file.example], rules: [{}]}}
+`)
+	for url, want := range map[string]string{"http://shop.example/": "httproute/default/shop/0", "http://file.example/": "web/file.example"} {
+		out, _ := explained(t, "--objects "+sharing+" "+url, "-c", shared)
+		for _, want := range []string{want, "Gateway default/edge: warning: Listener far: No listener under kubernetes.gateways.addresses.shared", "HTTPRoute default/shop: warning: weir's configuration has routes for file.example"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("with shared listeners, %s gets\n%s\nwithout %q", url, out, want)
+			}
+		}
+	}
 	plain := put("plain.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {endpoints: ['127.0.0.1:1']}}\n")
 	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", plain); !strings.Contains(out, "needs a configuration with a section kubernetes") {
 		t.Errorf("without the section it prints %s", out)

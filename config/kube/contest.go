@@ -17,29 +17,40 @@ import (
 // A host that both an Ingress and a route of a Gateway name belongs to one namespace: that of the
 // oldest of these objects. The objects of the other kind in other namespaces do not get it. Among
 // Ingresses host_ownership decides, and among routes the Gateway API does. An object without host
-// names, which serves every host, owns no host.
+// names, which serves every host, owns no host. Gateways that share listeners of the file have stricter rules, see
+// gateway_shared.go.
 
 // namer is an object that names hosts.
 type namer struct {
 	kind    string
 	name    config.ObjectName
 	created int64 // in seconds, as Kubernetes has it
+	// gateway is the Gateway that has the object, if Gateways share listeners; otherwise empty.
+	gateway config.ObjectName
 }
 
-func (n namer) String() string { return n.kind + " " + n.name.String() }
+func (n namer) String() string {
+	text := n.kind + " " + n.name.String()
+	if n.gateway != (config.ObjectName{}) && n.kind != gateway.KindGateway {
+		text += " of the Gateway " + n.gateway.String()
+	}
+	return text
+}
 
 func (n namer) isIngress() bool { return n.kind == ingressKind.Name }
 
 // compare compares two objects so that the older one comes first, in the order of claim.Decide.
 func (n namer) compare(o namer) int {
-	return cmp.Or(cmp.Compare(n.created, o.created), compareNames(n.name, o.name), strings.Compare(n.kind, o.kind))
+	return cmp.Or(cmp.Compare(n.created, o.created), compareNames(n.name, o.name), strings.Compare(n.kind, o.kind), compareNames(n.gateway, o.gateway))
 }
 
 func (m *member) namer() namer {
-	return namer{ingressKind.Name, config.ObjectName{Namespace: m.Namespace, Name: m.Name}, m.CreationTimestamp.Unix()}
+	return namer{kind: ingressKind.Name, name: config.ObjectName{Namespace: m.Namespace, Name: m.Name}, created: m.CreationTimestamp.Unix()}
 }
 
-func namerOf(r *gateway.Route) namer { return namer{r.Kind, r.Name, r.Meta.CreationTimestamp.Unix()} }
+func namerOf(r *gateway.Route) namer {
+	return namer{kind: r.Kind, name: r.Name, created: r.Meta.CreationTimestamp.Unix()}
+}
 
 // contest has the hosts of one object that objects of the other kind name too.
 type contest struct {
@@ -71,6 +82,7 @@ func (all contests) lose(n namer, host string, owner namer) {
 type namedHost struct {
 	host string
 	by   namer
+	weak bool // by is a listener, whose hostname takes nothing from others
 }
 
 // contestHosts decides about the hosts that objects of both kinds name. It drops the results of
@@ -108,18 +120,26 @@ func (u *updating) contestHosts() {
 
 // findContests finds all contests.
 func (u *updating) findContests() contests {
-	if len(u.joints.hosts) == 0 && !u.gateways.order() { // only routes name hosts
+	if len(u.joints.hosts) == 0 && !u.gateways.order() && !u.shares() { // only routes name hosts
 		return contests{}
 	}
 	routes := map[string][]namer{}
 	wild := false
 	for _, p := range u.gateways.parts {
 		for _, n := range p.gateway.named {
+			if n.weak {
+				continue
+			}
 			routes[n.host] = append(routes[n.host], n.by)
 			wild = wild || strings.HasPrefix(n.host, "*.")
 		}
 	}
 	all := contests{}
+	if u.shares() {
+		u.contestShared(all, routes)
+		u.contestOrders(all, routes)
+		return all
+	}
 	for host := range routes {
 		u.contestHost(all, host, routes)
 	}
@@ -196,6 +216,22 @@ func aboveOf(host string) string {
 // ownedAcross explains in messages why an object of the other kind owns a host.
 const ownedAcross = "A host that Ingresses and routes of Gateways name belongs to the namespace of the oldest of them."
 
+// elsewhere says in messages that another object is in another namespace. On shared listeners it need not be.
+func (v *conversion) elsewhere() string {
+	if v.shares() {
+		return ""
+	}
+	return " of another namespace"
+}
+
+// whyOwned is the sentence about the owners of hosts.
+func (v *conversion) whyOwned() string {
+	if v.shares() {
+		return ownedOnce
+	}
+	return ownedAcross
+}
+
 // rivalOf returns the object of the other kind that owns a host of an Ingress; "": none.
 func (v *conversion) rivalOf(o *claim.Owner, host string) string {
 	c := v.contests[namerOfOwner(o)]
@@ -203,12 +239,14 @@ func (v *conversion) rivalOf(o *claim.Owner, host string) string {
 		return ""
 	}
 	if owner, lost := c.lost[host]; lost {
-		return owner.String()
+		return owner.String() + v.elsewhere()
 	}
 	return ""
 }
 
-func namerOfOwner(o *claim.Owner) namer { return namer{o.Kind.Name, o.Name, o.Created.Unix()} }
+func namerOfOwner(o *claim.Owner) namer {
+	return namer{kind: o.Kind.Name, name: o.Name, created: o.Created.Unix()}
+}
 
 // tellContests tells Ingresses about the routes that do not get their hosts.
 func (v *conversion) tellContests(owners []*claim.Owner) {
@@ -218,7 +256,11 @@ func (v *conversion) tellContests(owners []*claim.Owner) {
 	for _, o := range owners {
 		if c := v.contests[namerOfOwner(o)]; c != nil {
 			for host, loser := range c.won {
-				v.on(o, event.ReasonHostContested, "The younger %v of another namespace names the host %s, which belongs to this Ingress, and does not get it. %s", loser, host, ownedAcross)
+				if host == "" {
+					v.on(o, event.ReasonHostContested, "The %v has no hostname, and requests for hosts that nobody names belong to this Ingress, which has none either. %s", loser, v.whyOwned())
+					continue
+				}
+				v.on(o, event.ReasonHostContested, "The younger %v%s names the host %s, which belongs to this Ingress, and does not get it. %s", loser, v.elsewhere(), host, v.whyOwned())
 			}
 		}
 	}
@@ -227,11 +269,12 @@ func (v *conversion) tellContests(owners []*claim.Owner) {
 // contest removes the hosts of a route that belong to Ingresses of other namespaces, and reports
 // them.
 func (c *gatewayConversion) contest(a *gateway.Attachment) {
-	by := namerOf(a.Route)
+	c.yieldToFile(a)
+	by := c.namerOf(a.Route)
 	for _, b := range a.Bound {
 		for _, host := range b.Hostnames {
-			if host != "" {
-				c.part.named = append(c.part.named, namedHost{host, by})
+			if c.claims(b.Listener, host) {
+				c.part.named = append(c.part.named, namedHost{host: host, by: by})
 			}
 		}
 	}
@@ -239,20 +282,29 @@ func (c *gatewayConversion) contest(a *gateway.Attachment) {
 	if mine == nil {
 		return
 	}
-	if text := c.contested(a, mine.won, "The host %s belongs to this route. The younger %v of another namespace names it too, and does not get it. "); text != "" {
-		a.Contested = &gateway.Problem{Reason: "HostContested", Message: text + ownedAcross}
+	won := c.contested(a, mine.won, "The host %s belongs to this route. The younger %v%s names it too, and does not get it. ",
+		"Requests for hosts that nobody names belong to this route. The %v has no hostname either, and does not get them. ")
+	if won != "" {
+		a.Contested = &gateway.Problem{Reason: "HostContested", Message: won + c.whyOwned()}
 	}
-	if text := c.contested(a, mine.lost, "The host %s belongs to the older %v of another namespace, so this route does not get it; use another host. "); text != "" {
-		gateway.Drop(a, mine.lost, &gateway.Problem{Reason: "HostTaken", Message: text + ownedAcross})
+	lost := c.contested(a, mine.lost, "The host %s belongs to the older %v%s, so this route does not get it; use another host. ",
+		"Requests for hosts that nobody names belong to the %v, so this route, which has no hostname, does not get them; give it a hostname. ")
+	if lost != "" {
+		gateway.Drop(a, mine.lost, &gateway.Problem{Reason: reasonHostTaken, Message: lost + c.whyOwned()})
 	}
 }
 
-// contested returns a sentence for each of the hosts for which the route is attached.
-func (c *gatewayConversion) contested(a *gateway.Attachment, hosts map[string]namer, format string) string {
+// contested returns a sentence for each of the hosts for which the route is attached. every is the format for
+// the empty host.
+func (c *gatewayConversion) contested(a *gateway.Attachment, hosts map[string]namer, format, every string) string {
 	var b strings.Builder
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		if a.Has(host) {
-			fmt.Fprintf(&b, format, host, hosts[host])
+		switch {
+		case !a.Has(host):
+		case host == "":
+			fmt.Fprintf(&b, every, hosts[host])
+		default:
+			fmt.Fprintf(&b, format, host, hosts[host], c.elsewhere())
 		}
 	}
 	return b.String()

@@ -168,7 +168,7 @@ func (v *conversion) fileProtection(host string) protection {
 		}
 	}
 	for on, t := range v.seen.tls {
-		within := host == "" || on.host == host || claim.WildcardOf(on.host) == host
+		within := host == "" || on.host == host || slices.Contains(config.LessSpecific(on.host), host)
 		p.below = p.below || within && !t.raw() && v.asksForCertificates(t.policy)
 	}
 	v.protected[host] = p

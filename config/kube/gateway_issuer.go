@@ -39,10 +39,10 @@ func (c *gatewayConversion) order() {
 		}
 		by, host := c.ordererOf(l), l.Hostname
 		issuer := c.issuer(l.Issuer).ACME.Issuer
-		c.part.ordered = append(c.part.ordered, orderedHost{namedHost{host, by}, issuer.Name, issuer.MaxNames})
+		c.part.ordered = append(c.part.ordered, orderedHost{namedHost{host: host, by: by}, issuer.Name, issuer.MaxNames})
 		if mine := c.contests[by]; mine != nil {
 			if owner, lost := mine.lost[host]; lost {
-				l.LoseIssuer("the older %v of another namespace has the host %s; use another host, or a Secret.", owner, l.Hostname)
+				l.LoseIssuer("the older %v%s has the host %s; use another host, or a Secret.", owner, c.elsewhere(), l.Hostname)
 			} else if most, over := mine.over[host]; over {
 				l.LoseIssuer("older objects of the namespace have the %d names that it may request (max_names of the issuer); remove some, or use a Secret.", most)
 			}
@@ -54,9 +54,9 @@ func (c *gatewayConversion) order() {
 func (c *gatewayConversion) ordererOf(l *gateway.Listener) namer {
 	kind, name := l.Owner()
 	if l.Set != nil {
-		return namer{kind, name, l.Set.CreationTimestamp.Unix()}
+		return namer{kind: kind, name: name, created: l.Set.CreationTimestamp.Unix()}
 	}
-	return namer{kind, name, c.Object.CreationTimestamp.Unix()}
+	return namer{kind: kind, name: name, created: c.Object.CreationTimestamp.Unix()}
 }
 
 // orderedHost is the host of a certificate that a listener orders.
@@ -147,5 +147,5 @@ func (all contests) lostBy(n namedHost) (owner namer, lost bool) {
 
 // notOwn returns the routes that are not attached to the Gateway itself: its own routes use its certificates.
 func (p *gatewayPart) notOwn(host string, routes []namer) []namer {
-	return slices.DeleteFunc(slices.Clone(routes), func(n namer) bool { return slices.Contains(p.named, namedHost{host, n}) })
+	return slices.DeleteFunc(slices.Clone(routes), func(n namer) bool { return slices.Contains(p.named, namedHost{host: host, by: n}) })
 }

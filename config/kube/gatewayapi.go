@@ -89,7 +89,10 @@ func (u *updating) convertGateways() (converted int) {
 // assign gives the Gateways their addresses.
 func (u *updating) assign(x *gateway.Index) map[config.ObjectName]*gateway.Assigned {
 	a := &u.settings.Gateways.Addresses
-	if a.Service != nil {
+	switch {
+	case u.shares():
+		return gateway.FromFile(x.Gateways(), u.conversion.sharedListeners())
+	case a.Service != nil:
 		return x.FromBalancers(u.o.Gateway, a.Service, u.offline, u.conversion.service)
 	}
 	return gateway.FromPool(x.Gateways(), a.Pool)
@@ -223,19 +226,27 @@ func (c *gatewayConversion) listen() {
 // separate makes the routes for what no route of the Gateway API has.
 func (c *gatewayConversion) separate() {
 	for _, l := range c.Listeners {
-		if c.ports[l.Port] != nil && l.Owns() && l.Protocol != gatewayv1.TCPProtocolType {
+		if c.ports[l.Port] != nil && l.Owns() && l.Protocol != gatewayv1.TCPProtocolType && c.isolates(l) {
 			c.isolate(l)
 		}
 	}
 	for _, port := range slices.Sorted(maps.Keys(c.ports)) {
-		c.closeUnknown(port)
+		if !c.shares() { // others may have unknown hosts
+			c.closeUnknown(port)
+		}
 	}
 	c.closePorts()
 	c.ssh()
 }
 
-// open makes weir's listeners for the port of a listener.
+// open makes weir's listeners for the port of a listener, or finds those of the file.
 func (c *gatewayConversion) open(l *gateway.Listener) {
+	if c.shares() {
+		if c.ports[l.Port] = c.Assigned.SharedBy(l); l.TLSPort() {
+			c.addPolicy(config.TLSPolicy{Name: noCertificates}, config.DefaultTLSPolicy)
+		}
+		return
+	}
 	for _, socket := range c.Assigned.Sockets(gateway.NameOf(c.Object), l.Port) {
 		made := config.NewListener(socket.Name)
 		made.HeaderPolicy = c.Own.HeaderPolicy

@@ -19,10 +19,11 @@ import (
 // After each of many random changes, also of Gateways, of their routes and of the file, the result is that of
 // a conversion from scratch. TestIncrementalConversion does the same for the other objects.
 func TestIncrementalGateways(t *testing.T) {
-	other := strings.Replace(gatewayConfig, "192.0.2.0/28", "192.0.2.0/30", 1)
-	for seed := range uint64(2) {
-		random := rand.New(rand.NewPCG(seed, 3))
-		texts := []string{gatewayConfig, other}
+	for seed, texts := range [][]string{
+		{gatewayConfig, strings.Replace(gatewayConfig, "192.0.2.0/28", "192.0.2.0/30", 1)}, {gatewayConfig, sharedHostsConfig},
+		{sharedHostsConfig, sharedConfig}, {sharedOwnedConfig, sharedHostsConfig},
+	} {
+		random := rand.New(rand.NewPCG(uint64(seed), 3))
 		fixed := mustRead(t, gatewayBase+strings.ReplaceAll(openGateway, "NAMESPACE", "a")+"\n---\n{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: a}, spec: {ports: [{port: 80}]}}")
 		objects := map[string]*Manifests{"": fixed}
 		c := Converter{File: mustParse(t, texts[0])}
@@ -113,5 +114,29 @@ func TestStatusesConvertNothing(t *testing.T) {
 	}
 	if again := (&Converter{File: c.File}).Convert(&m.Objects); !reflect.DeepEqual(again, now) {
 		t.Errorf("got\n%s\nwant\n%s", showGateways(now), showGateways(again))
+	}
+}
+
+// A route of two Gateways with shared listeners has routes of one name there. Their order does not depend on which
+// Gateway has changed last.
+func TestSharedRouteOfTwoGateways(t *testing.T) {
+	m := mustRead(t, gatewayBase+`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: one, generation: 1}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP, hostname: a.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: two, generation: 1}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP, hostname: b.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: r}, spec: {parentRefs: [{name: one}, {name: two}], rules: [{}]}}
+`)
+	c := Converter{File: mustParse(t, sharedHostsConfig)}
+	c.Convert(&m.Objects)
+	for i := range m.Gateway.Gateways {
+		g := m.Gateway.Gateways[i].DeepCopy()
+		g.Generation++
+		m.Gateway.Gateways = slices.Clone(m.Gateway.Gateways)
+		m.Gateway.Gateways[i] = g
+		got, want := c.Convert(&m.Objects), (&Converter{File: c.File}).Convert(&m.Objects)
+		if !reflect.DeepEqual(got, want) || len(got.Routes) != 4 {
+			t.Errorf("after a change of %s: got\n%s\nwant\n%s", g.Name, showGateways(got), showGateways(want))
+		}
 	}
 }

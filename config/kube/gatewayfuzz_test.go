@@ -109,7 +109,7 @@ spec:
 // leads to another namespace without a grant, and no listener has a Secret of another namespace without one. No
 // Gateway gets the address of an older one, no object gets the host of an older one of another kind and
 // namespace, no listener orders the certificate of such a host, and no route takes requests or connections from an
-// older one.
+// older one. On shared listeners, each host belongs to the file, to Ingresses or to one Gateway.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
 		seed := make([]byte, 300)
@@ -150,6 +150,14 @@ func FuzzGateways(f *testing.F) {
 		checkSecrets(t, m, r)
 		checkOrders(t, m, r)
 		checkAges(t, m, r)
+		for _, text := range []string{sharedHostsConfig, sharedConfig} {
+			convertGateways(t, text, manifests)
+			c := Converter{File: mustParse(t, text)}
+			r := c.Convert(&m.Objects)
+			checkGrants(t, m, r)
+			checkSecrets(t, m, r)
+			checkShared(t, m, &c, r)
+		}
 		if t.Failed() {
 			t.Log(manifests)
 		}
@@ -261,7 +269,7 @@ func checkOrders(t *testing.T, m *Manifests, r *Routing) {
 		}
 	}
 	for _, o := range m.Ingresses {
-		n := namer{ingressKind.Name, gateway.NameOf(o), o.CreationTimestamp.Unix()}
+		n := namer{kind: ingressKind.Name, name: gateway.NameOf(o), created: o.CreationTimestamp.Unix()}
 		if by, some := oldest[o.Spec.Rules[0].Host]; some && by.name.Namespace != n.name.Namespace && n.compare(by) < 0 {
 			t.Errorf("the %v orders the certificate of %s, which the older %v has", by, o.Spec.Rules[0].Host, n)
 		}
@@ -401,9 +409,60 @@ func checkHosts(t *testing.T, m *Manifests, r *Routing) {
 		}
 	}
 	for _, o := range m.Ingresses { // the oldest object is served
-		host, mine := o.Spec.Rules[0].Host, namer{ingressKind.Name, gateway.NameOf(o), o.CreationTimestamp.Unix()}
+		host, mine := o.Spec.Rules[0].Host, namer{kind: ingressKind.Name, name: gateway.NameOf(o), created: o.CreationTimestamp.Unix()}
 		if !slices.ContainsFunc(served[host], func(n namer) bool { return n.compare(mine) <= 0 }) {
 			t.Errorf("the %v, the oldest object with the host %s, does not have it", mine, host)
+		}
+	}
+}
+
+// checkShared checks that Gateways open no listener, that each host of a shared listener belongs to the file, to
+// Ingresses or to one Gateway, and that nothing is taken from the file, from Ingresses without a host, or from an
+// Ingress that is older than all routes.
+func checkShared(t *testing.T, m *Manifests, c *Converter, r *Routing) {
+	t.Helper()
+	if len(r.AllListeners()) > 0 {
+		t.Errorf("the objects have the listeners %v", r.AllListeners())
+	}
+	unit := map[*config.Route]string{} // the Gateway of each route
+	for name, p := range c.known.gateways.parts {
+		for _, route := range p.routes {
+			unit[route] = "the Gateway " + name.String()
+		}
+	}
+	owners := map[hostOn]string{}
+	for _, route := range r.Routes {
+		of := unit[route]
+		if of == "" {
+			of = "Ingresses"
+		}
+		for _, l := range route.Listeners {
+			for _, host := range hostsOf(route) {
+				on := hostOn{l, host}
+				if owner := owners[on]; owner != "" && owner != of {
+					t.Errorf("%s and %s both have %q on %s", owner, of, host, l)
+				}
+				owners[on] = of
+				if of != "Ingresses" && (c.known.seen.hosts[on] || host == "" && l == "websecure" || c.known.fileProtection(host).below) {
+					t.Errorf("%s has %q on %s, which belongs to the file", of, host, l)
+				}
+			}
+		}
+	}
+	oldest := int64(1<<63 - 1)
+	for _, o := range m.Gateway.HTTP {
+		oldest = min(oldest, o.CreationTimestamp.Unix())
+	}
+	for _, o := range m.Gateway.GRPC {
+		oldest = min(oldest, o.CreationTimestamp.Unix())
+	}
+	for _, o := range m.Gateway.TLS {
+		oldest = min(oldest, o.CreationTimestamp.Unix())
+	}
+	for _, o := range m.Ingresses {
+		host := o.Spec.Rules[0].Host
+		if o.CreationTimestamp.Unix() < oldest && owners[hostOn{"web", host}] != "Ingresses" {
+			t.Errorf("%q has the host %s of the older Ingress %s", owners[hostOn{"web", host}], host, o.Name)
 		}
 	}
 }

@@ -31,10 +31,43 @@ certificates:
 kubernetes: {class: weir, gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `
 
+// sharedConfig is a configuration whose listeners serve Gateways, Ingresses and its own routes.
+const sharedConfig = `
+listeners:
+  web: {address: "127.0.0.1:8080", public_port: 80, protocol: http, proxy_protocol: lb}
+  websecure: {address: "127.0.0.1:443", protocol: tls}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}, other: {rules: [{from: [10.1.0.0/16], header: require}]}}
+tls_policies: {modern: {min_version: "1.3"}, partners: {client_auth: {mode: require, ca: ../testdata/ca.pem}}}
+certificates: [{self_signed: {hosts: [file.example]}}]
+routes:
+  - {name: file, hosts: [file.example, "*.wild.file.example", "**.deep.file.example"], listeners: [web, websecure], paths: [/only], backend: own}
+  - {name: partners, hosts: [in.partners.example], listeners: [websecure], tls_policy: partners, backend: own}
+  - {name: upgrade, hosts: [secure.example], listeners: [web], redirect: {scheme: https}}
+backends: {own: {endpoints: ["127.0.0.1:9000"]}}
+kubernetes: {class: weir, publish: {addresses: [192.0.2.1]}, gateways: {addresses: {shared: [web, websecure]}}}
+`
+
+// sharedHostsConfig is such a configuration without client certificates. With sharedOwnedConfig, each host belongs to
+// one namespace.
+const sharedHostsConfig = `
+listeners:
+  web: {address: "127.0.0.1:80", protocol: http}
+  websecure: {address: "127.0.0.1:443", protocol: tls}
+certificates: [{self_signed: {hosts: [file.example]}}]
+routes: [{name: file, hosts: [z.other], listeners: [websecure], backend: own}]
+backends: {own: {endpoints: ["127.0.0.1:9000"]}}
+kubernetes: {class: weir, host_ownership: shared, publish: {addresses: [192.0.2.1]}, gateways: {addresses: {shared: [web, websecure]}}}
+`
+
+var sharedOwnedConfig = strings.Replace(sharedHostsConfig, "host_ownership: shared", "host_ownership: namespace", 1)
+
 // gatewayConfigs are the configurations of files in testdata/gateways with other addresses.
 var gatewayConfigs = map[string]string{
-	"service.txt":   strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
-	"clusterip.txt": strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
+	"service.txt":     strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
+	"shared.txt":      sharedConfig,
+	"sharedhosts.txt": sharedHostsConfig,
+	"sharedowned.txt": sharedOwnedConfig,
+	"clusterip.txt":   strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
 }
 
 // gatewayBase are the objects that every case has.

@@ -175,12 +175,16 @@ func (u *updating) edit() {
 }
 
 // routePlace is the place of a route in the list. A route of several Gateways has a route of the same
-// name for each, and their order must not depend on which of them changed last.
+// name for each, and their order must not depend on which of them changed last. On shared listeners these
+// have different hosts.
 type routePlace struct{ name, gateway string }
 
 func placeOf(r *config.Route) routePlace {
 	p := routePlace{name: r.Name}
 	if len(r.Listeners) == 0 || !strings.HasPrefix(r.Listeners[0], "gateway/") {
+		if r.Namespace != "" && r.Ingress == "" {
+			p.gateway = hostsOf(r)[0]
+		}
 		return p
 	}
 	p.gateway = r.Listeners[0]

@@ -93,3 +93,88 @@ func (s *stage) wantClient(endpoint string) {
 		return nil
 	})
 }
+
+// sharing is a configuration whose listeners serve Gateways, Ingresses and its own routes.
+const sharing = `kubernetes:
+  kubeconfig: '@kubeconfig'
+  class: '@stage'
+  lease: weir/@stage-shared
+  publish: {addresses: ['@ip']}
+  gateways: {controller: weirproxy.github.io/@stage-shared, addresses: {shared: [web, websecure]}}
+certificates: [{self_signed: {hosts: [file.shared.example]}}]
+routes:
+- {hosts: [file.shared.example], listeners: [web, websecure], respond: {status: 204}}
+`
+
+// sharedRoute is a route of a Gateway with shared listeners to a Service.
+func sharedRoute(name, gateway, host, service string) string {
+	return fmt.Sprintf(`{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: %s}], hostnames: [%s], rules: [{backendRefs: [{name: %s, port: 80}]}]}}`, name, gateway, host, service)
+}
+
+// wantSharedGateways checks Gateways with addresses.shared: two Gateways, an Ingress and the file are served on the
+// same two ports, and nothing that changes beside them breaks a request. The Deployment a exists.
+func (s *stage) wantSharedGateways() {
+	s.Helper()
+	class := s.name + "-shared"
+	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage-shared'}, spec: {controllerName: weirproxy.github.io/@stage-shared}}`)
+	s.Cleanup(func() { s.cluster.kubectl("", "delete", "gatewayclass", class, "--ignore-not-found") })
+	s.apply(deployment("b", 1), s.secret("first", "first", "first.shared.example"), s.secret("second", "second", "second.shared.example"), s.secret("kept", "kept", "kept.shared.example"))
+	s.rolledOut("b")
+	s.apply(`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: first}, spec: {gatewayClassName: '@stage-shared', listeners: [
+  {name: web, port: 80, protocol: HTTP}, {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: first}]}}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: second}, spec: {gatewayClassName: '@stage-shared', listeners: [
+  {name: web, port: 80, protocol: HTTP}, {name: tls, port: 443, protocol: HTTPS, hostname: second.shared.example, tls: {certificateRefs: [{name: second}]}},
+  {name: pass, port: 443, protocol: TLS, hostname: pass.shared.example, tls: {mode: Passthrough}}, {name: far, port: 8080, protocol: HTTP}, {name: raw, port: 9000, protocol: TCP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: TLSRoute, metadata: {name: pass}, spec: {parentRefs: [{name: second}], hostnames: [pass.shared.example], rules: [{backendRefs: [{name: b, port: 443}]}]}}
+`, sharedRoute("first", "first", "first.shared.example", "a"), sharedRoute("second", "second", "second.shared.example", "b"), sharedRoute("filed", "first", "file.shared.example", "a"),
+		ingress("old", "old.shared.example", "/", "a", ""), ingress("kept", "kept.shared.example", "/", "a", "kept"))
+	w := s.weir(sharing)
+	for _, name := range []string{"first", "second"} {
+		if address := s.gatewayAddress(name); address != w.address {
+			s.Errorf("the Gateway %s has the address %s, not %s", name, address, w.address)
+		}
+	}
+	s.wantCondition("first", "Accepted", "True")
+	w.wantApp("http://first.shared.example/", "a")
+	w.wantApp("http://second.shared.example/", "b")
+	for _, host := range []string{"first", "second", "kept"} {
+		w.want("https://"+host+".shared.example/", "its certificate", func(a answer) bool { return a.Status == 200 && a.Certificate == host })
+	}
+	w.wantStatus("http://file.shared.example/", 204)
+	w.wantStatus("https://file.shared.example/", 204)
+	w.want("https://pass.shared.example/", "a Pod of b over its own TLS", func(a answer) bool { return a.TLS && strings.HasPrefix(a.Pod, "b-") })
+	if text := s.wantCondition("filed", "Accepted", "False"); !strings.Contains(text, "HostTaken weir's configuration has routes for file.shared.example") {
+		s.Errorf("the route with a host of the file has %q", text)
+	}
+	for listener, reason := range map[string]string{"far": "PortUnavailable", "raw": "UnsupportedProtocol"} {
+		if got := s.kubectl("get", "gateway", "second", "--namespace="+s.name, fmt.Sprintf(`--output=jsonpath={.status.listeners[?(@.name==%q)].conditions[?(@.type=="Accepted")].reason}`, listener)); got != reason {
+			s.Errorf("the listener %s has the reason %q", listener, got)
+		}
+	}
+
+	// While hosts of others stay served, one moves from its Ingress to a Gateway, the file gets another route, and
+	// a Gateway goes.
+	stays, moves := w.underLoad("https://first.shared.example/"), w.underLoad("http://old.shared.example/")
+	s.apply(sharedRoute("old", "second", "old.shared.example", "b"))
+	if text := s.wantCondition("old", "Accepted", "False"); !strings.Contains(text, "the older Ingress "+s.name+"/old") {
+		s.Errorf("the route with the host of the Ingress has %q", text)
+	}
+	if text := s.wantEvent("Ingress", "old", "HostContested"); !strings.Contains(text, "HTTPRoute "+s.name+"/old of the Gateway "+s.name+"/second") {
+		s.Errorf("the event says %q", text)
+	}
+	s.delete("ingress", "old")
+	w.wantApp("http://old.shared.example/", "b")
+	s.wantCondition("old", "Accepted", "True")
+	moves.more(20)
+	moves.stop()
+	w.write(sharing + "- {hosts: [new.shared.example], listeners: [web, websecure], respond: {status: 204}}\n") // weir loads a changed file by itself
+	w.wantStatus("http://new.shared.example/", 204)
+	s.delete("gateway/second")
+	w.wantStatus("http://second.shared.example/", 404)
+	stays.more(20)
+	stays.stop()
+	w.wantStatus("https://file.shared.example/", 204)
+}

@@ -178,6 +178,7 @@ func TestGatewayFeatures(t *testing.T) {
 	s.wantLocalEndpoints(w)
 	s.wantServedBeforeTold(address)
 	s.wantBalancedGateway()
+	s.wantSharedGateways()
 	if !w.running() {
 		t.Error("weir has ended")
 	}

@@ -10,7 +10,7 @@ import (
 type Options struct {
 	// HostOwnership means that each host belongs to one namespace.
 	HostOwnership bool
-	// Rival returns the object of another kind that owns a host of o, in the words of messages;
+	// Rival returns the older object of another kind that owns a host of o, in the words of messages;
 	// "": none. A nil Rival returns "" for every host.
 	Rival func(o *Owner, host string) string
 	// Events gets the errors of objects.

@@ -102,7 +102,7 @@ func (d *Decision) yieldHosts() {
 				continue
 			}
 			o.markLost(host)
-			d.Tell(o, event.ReasonHostTaken, "The host %s belongs to the older %s of another namespace, so this %s gets no requests for it; use another host, or change the older object.", host, rival, o.Kind.Name)
+			d.Tell(o, event.ReasonHostTaken, "The host %s belongs to the older %s, so this %s gets no requests for it; use another host, or change the older object.", host, rival, o.Kind.Name)
 		}
 		o.forgetLost()
 	}

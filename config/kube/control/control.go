@@ -82,6 +82,7 @@ type Control struct {
 	denied   map[string]time.Time       // no attempt before this time, because a right is missing
 	faults   map[corev1.ObjectReference]*fault
 	refusals map[gateway.Key]gateway.Problem // of Services of Gateways, see noteRefusal
+	shown    publishedAddresses              // see notePublished
 
 	events, statuses, presence, gatewayWork, services chan struct{} // wake the goroutines that write them
 

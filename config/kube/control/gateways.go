@@ -64,6 +64,8 @@ type gatewayStatuses struct {
 	wrote      map[objectKey]string // the version of the object that weir has changed
 	// refused are the Gateways whose Services the API server refuses.
 	refused map[gateway.Key]gateway.Problem
+	// published are the addresses of Gateways that have those of Ingresses.
+	published publishedAddresses
 }
 
 // writeGateways writes the statuses of the Gateway API until ctx ends.
@@ -81,6 +83,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 		}
 		g.take(w)
 		g.takeRefusals(c.refused())
+		g.takePublished(c.publishedNow())
 		if time.Since(looked) >= lookAtStatuses {
 			looked = time.Now()
 			c.opts.Gateways.EachGatewayObject(func(kind string, o metav1.Object) { g.todo[objectKey{kind, gateway.NameOf(o)}] = true })
@@ -124,6 +127,19 @@ func (g *gatewayStatuses) takeRefusals(now map[gateway.Key]gateway.Problem) {
 		}
 	}
 	g.refused = now
+}
+
+// takePublished replaces the published addresses. It adds each object whose status has them to todo.
+func (g *gatewayStatuses) takePublished(now publishedAddresses) {
+	if now.known == g.published.known && slices.Equal(now.all, g.published.all) {
+		return
+	}
+	g.published = now
+	for key, d := range g.wanted {
+		if d.gateway != nil && d.gateway.Published || d.set != nil && d.set.Published {
+			g.todo[key] = true
+		}
+	}
 }
 
 // of returns the wanted status of an object, and adds the object to todo.
@@ -259,6 +275,9 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 			return nil, false
 		}
 		wanted := d.gateway
+		if wanted.Published {
+			wanted = wanted.WithPublished(g.published.or(o.Status.Addresses))
+		}
 		if p, ok := g.refused[wanted.Key]; ok {
 			wanted = wanted.WithRefusal(&p)
 		}
@@ -267,7 +286,11 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		if d.set == nil || d.set.UID != o.UID {
 			return nil, false
 		}
-		return setFields(&o.Status, &d.set.ListenerSetStatus)
+		wanted := d.set
+		if wanted.Published && g.published.known {
+			wanted = wanted.WithPublished(g.published.all)
+		}
+		return setFields(&o.Status, &wanted.ListenerSetStatus)
 	case *gatewayv1.HTTPRoute:
 		return g.parentFields(d, o.UID, o.Status.Parents)
 	case *gatewayv1.GRPCRoute:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -233,6 +234,62 @@ func TestGatewayStatusMeetsOthers(t *testing.T) {
 		g := read()
 		return len(g.Status.Addresses)+len(g.Status.Listeners) == 0 && g.Status.Conditions[0].Status == "False"
 	})
+}
+
+// Gateways that share listeners have the addresses of Ingresses. Without an address they are not programmed, and
+// while the addresses are not known, they keep those that they have.
+func TestGatewaysHavePublishedAddresses(t *testing.T) {
+	cluster := fake.New(t)
+	kind := gatewayv1.IPAddressType
+	cluster.Change("shop", "gateways", "edge", &gatewayv1.Gateway{Status: gatewayv1.GatewayStatus{Addresses: []gatewayv1.GatewayStatusAddress{{Type: &kind, Value: "192.0.2.9"}}}})
+	cluster.Change("shop", "gateways", "asks", &gatewayv1.Gateway{})
+	cluster.Change("shop", "listenersets", "more", &gatewayv1.ListenerSet{})
+	key := func(kind, name string) gateway.Key {
+		return gateway.Key{Kind: kind, ObjectName: config.ObjectName{Namespace: "shop", Name: name}, UID: types.UID(cluster.Objects(resources[kind])["shop/"+name]["metadata"].(map[string]any)["uid"].(string))}
+	}
+	programmed := []metav1.Condition{conditionOf("Programmed", "True", 1)}
+	status := &gateway.Status{
+		Gateways: []gateway.GatewayStatus{
+			{Key: key(gateway.KindGateway, "edge"), Published: true, GatewayStatus: gatewayv1.GatewayStatus{Conditions: programmed}},
+			{Key: key(gateway.KindGateway, "asks"), Published: true, Requested: []string{"192.0.2.1"}, GatewayStatus: gatewayv1.GatewayStatus{Conditions: programmed}}},
+		Sets: []gateway.SetStatus{{Key: key(gateway.KindListenerSet, "more"), Published: true, ListenerSetStatus: gatewayv1.ListenerSetStatus{Conditions: programmed}}}}
+	want := func(edge, asks, set string) {
+		t.Helper()
+		show := func(addresses []gatewayv1.GatewayStatusAddress, conditions []metav1.Condition) (text string) {
+			for _, a := range addresses {
+				text += fmt.Sprintf("%s %s ", *a.Type, a.Value)
+			}
+			if len(conditions) == 1 {
+				text += string(conditions[0].Status) + " " + conditions[0].Reason
+			}
+			return text
+		}
+		of := func(name string) string {
+			g := objectOf(t, gateway.KindGateway, cluster.Objects("gateways")["shop/"+name]).(*gatewayv1.Gateway)
+			return show(g.Status.Addresses, g.Status.Conditions)
+		}
+		got := ""
+		until(t, fmt.Sprintf("the statuses are %q, %q and %q", edge, asks, set), func() bool {
+			s := objectOf(t, gateway.KindListenerSet, cluster.Objects("listenersets")["shop/more"]).(*gatewayv1.ListenerSet)
+			now := fmt.Sprintf("%q, %q and %q", of("edge"), of("asks"), show(nil, s.Status.Conditions))
+			if now != got {
+				got = now
+				t.Log(got)
+			}
+			return now == fmt.Sprintf("%q, %q and %q", edge, asks, set)
+		})
+	}
+	r := gatewayReplica(t, cluster, "a")
+	all := []*gateway.Status{status}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: all, Publish: config.Publish{Balancer: config.ObjectName{Namespace: "weir", Name: "weir"}}})
+	want("IPAddress 192.0.2.9 True Because", "False AddressNotAssigned", "True Because")
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: all, Publish: config.Publish{Addresses: []string{"lb.example", "192.0.2.1"}}})
+	want("IPAddress 192.0.2.1 Hostname lb.example True Because", "IPAddress 192.0.2.1 Hostname lb.example True Because", "True Because")
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: all, Publish: config.Publish{Addresses: []string{"192.0.2.2"}}})
+	want("IPAddress 192.0.2.2 True Because", "IPAddress 192.0.2.2 False AddressNotUsable", "True Because")
+	cluster.Change("weir", "services", "weir", &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}})
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: all, Publish: config.Publish{Balancer: config.ObjectName{Namespace: "weir", Name: "weir"}}})
+	want("False AddressNotAssigned", "False AddressNotAssigned", "False Pending")
 }
 
 // A condition of others stays, one of a newer generation too, and one whose status does not change

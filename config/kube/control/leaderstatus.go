@@ -2,6 +2,7 @@ package control
 
 import (
 	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -11,9 +12,50 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
+// Some of what the status of a Gateway says only the leader knows.
+//
 // A Gateway can have the addresses of its Service. If the API server refuses the Service, for example because
 // of an address that it asks for, only the leader knows why. It writes the reason into the status of the
 // Gateway.
+//
+// A Gateway can have the addresses of Ingresses. The leader finds these, see addresses.
+
+// publishedAddresses are the addresses that Ingresses have. If they are not known, Gateways keep the addresses in
+// their status.
+type publishedAddresses struct {
+	all   []string
+	known bool
+}
+
+// notePublished notes the addresses that Ingresses have, for Gateways that have the same.
+func (c *Control) notePublished(all []string, known bool) {
+	c.mu.Lock()
+	changed := c.shown.known != known || !slices.Equal(c.shown.all, all)
+	c.shown = publishedAddresses{all, known}
+	c.mu.Unlock()
+	if changed {
+		wake(c.gatewayWork)
+	}
+}
+
+// publishedNow are the addresses that Ingresses have.
+func (c *Control) publishedNow() publishedAddresses {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shown
+}
+
+// or returns the published addresses, or those in the status of a Gateway while these are not known.
+func (p *publishedAddresses) or(now []gatewayv1.GatewayStatusAddress) []string {
+	if p.known {
+		return p.all
+	}
+	var all []string
+	for i := range now {
+		all = append(all, now[i].Value)
+	}
+	return all
+}
 
 // noteRefusal notes the result of a write of the Service of a Gateway. An API server that does not answer has
 // refused nothing.

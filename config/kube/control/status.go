@@ -50,6 +50,7 @@ func (c *Control) publish(ctx context.Context) {
 			again = lookAtNodes
 		}
 		wanted, known := from.look(ctx, c, w)
+		c.notePublished(wanted, known)
 		if !known {
 			continue
 		}

@@ -18,6 +18,9 @@ type Assigned struct {
 	Addresses []netip.Addr
 	// Behind is the Service whose addresses the Gateway has instead; nil: it has addresses of a pool.
 	Behind *Behind
+	// Shared are the listeners of the configuration file that serve all Gateways; empty: the Gateway has
+	// listeners of its own.
+	Shared []SharedListener
 	// Rejected is why the Gateway is not accepted: it asks for a type of address that weir does
 	// not support. nil: it does not.
 	Rejected *Problem
@@ -56,6 +59,8 @@ func (a *Assigned) Sockets(g config.ObjectName, port int) (all []Socket) {
 // pending is why weir does not listen on a port of the Gateway; nil: it does.
 func (a *Assigned) pending(port int) *Problem {
 	switch {
+	case len(a.Shared) > 0:
+		return nil
 	case a.Behind != nil:
 		return a.Behind.pending(int32(port))
 	case len(a.Addresses) == 0:
@@ -87,7 +92,7 @@ func (a *Assigned) shown() (all []gatewayv1.GatewayStatusAddress) {
 
 // Equal reports whether both are the same.
 func (a *Assigned) Equal(b *Assigned) bool {
-	return slices.Equal(a.Addresses, b.Addresses) && a.Behind.equal(b.Behind) && equalProblem(a.Rejected, b.Rejected) && equalProblem(a.Missing, b.Missing)
+	return slices.Equal(a.Addresses, b.Addresses) && a.Behind.equal(b.Behind) && slices.Equal(a.Shared, b.Shared) && equalProblem(a.Rejected, b.Rejected) && equalProblem(a.Missing, b.Missing)
 }
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -68,11 +68,17 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	}
 	own, p := v.readOwn(o)
 	g.Own, g.rejected = own, orElse(g.rejected, p)
+	if len(assigned.Shared) > 0 {
+		g.rejected = orElse(g.rejected, assigned.allow(&own, v.portsOf(o)))
+	}
 	v.readClientCertificate(g)
 	for _, s := range v.SetsOf(NameOf(o)) {
 		g.Sets = append(g.Sets, v.set(g, s))
 	}
 	g.Listeners = v.listeners(o, g.Sets)
+	for _, l := range g.Listeners {
+		assigned.admit(l)
+	}
 	for _, r := range v.RoutesOf(NameOf(o)) {
 		for i := range r.Parents {
 			if listeners, mine := g.listenersOf(r, &r.Parents[i]); mine {
@@ -104,18 +110,36 @@ func (a *Attachment) Reject(p *Problem) {
 // Drop removes hostnames from an attachment. If none is left, the route is not accepted, for
 // the reason p; otherwise only a part of it is served.
 func Drop[T any](a *Attachment, hosts map[string]T, p *Problem) {
+	a.DropEach(func(_ *Listener, h string) *Problem {
+		if _, out := hosts[h]; out {
+			return p
+		}
+		return nil
+	})
+}
+
+// DropEach is Drop for the hostnames on those listeners for which why returns a reason. The first reason
+// counts.
+func (a *Attachment) DropEach(why func(l *Listener, host string) *Problem) {
 	var kept []Bound
+	var p *Problem
 	for _, b := range a.Bound {
-		b.Hostnames = slices.DeleteFunc(slices.Clone(b.Hostnames), func(h string) bool { _, out := hosts[h]; return out })
+		b.Hostnames = slices.DeleteFunc(slices.Clone(b.Hostnames), func(h string) bool {
+			one := why(b.Listener, h)
+			p = orElse(p, one)
+			return one != nil
+		})
 		if len(b.Hostnames) > 0 {
 			kept = append(kept, b)
 		} else {
 			delete(b.attached, a.Route)
 		}
 	}
-	if a.Bound = kept; len(kept) == 0 {
+	switch a.Bound = kept; {
+	case p == nil:
+	case len(kept) == 0:
 		a.Accept = p
-	} else {
+	default:
 		a.Partly = p
 	}
 }

@@ -44,6 +44,10 @@ type GatewayStatus struct {
 	gatewayv1.GatewayStatus
 	// Made says what weir made of each listener of the status. See WithUnbound and WithOrders.
 	Made map[gatewayv1.SectionName]Made
+	// Published means that the addresses are those of Ingresses, which only the leader knows. See
+	// WithPublished. Requested are the addresses that the Gateway asks for then.
+	Published bool
+	Requested []string
 }
 
 // Made names what weir made of a listener.
@@ -57,8 +61,9 @@ type Made struct {
 type SetStatus struct {
 	Key
 	gatewayv1.ListenerSetStatus
-	// Made is that of GatewayStatus.
-	Made map[gatewayv1.SectionName]Made
+	// Made and Published are those of GatewayStatus.
+	Made      map[gatewayv1.SectionName]Made
+	Published bool
 }
 
 // ParentStatus is one entry in the status of a route.
@@ -98,10 +103,16 @@ func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
 		if name == "GatewayInfrastructure" && !settings.KeepsServices() || name == "GatewayStaticAddresses" && settings.Addresses.Pool == nil {
 			continue // a cluster need not give a Service the addresses that a Gateway asks for
 		}
+		if len(settings.Addresses.Shared) > 0 && slices.Contains(needOwnPorts, name) {
+			continue
+		}
 		all = append(all, gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(name)})
 	}
 	return all
 }
+
+// needOwnPorts are the features that need ports of the Gateway's own.
+var needOwnPorts = []string{"GatewayPort8080", "TCPRoute"}
 
 // features are the names of these features.
 var features = []string{
@@ -248,6 +259,9 @@ func (g *Gateway) status(made func(*Listener) Made) GatewayStatus {
 	}
 	if g.rejected == nil {
 		s.Addresses = g.Assigned.shown()
+		if s.Published = len(g.Assigned.Shared) > 0; s.Published {
+			s.Requested = requested(g.Object)
+		}
 	}
 	return s
 }
@@ -310,7 +324,7 @@ func (g *Gateway) statusOfSet(set *Set, made func(*Listener) Made) SetStatus {
 	case g.Assigned.Missing != nil && len(g.Assigned.shown()) == 0:
 		program = problem(gatewayv1.ListenerSetReasonPending, "The Gateway has no address.")
 	}
-	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Made: map[gatewayv1.SectionName]Made{}}
+	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Made: map[gatewayv1.SectionName]Made{}, Published: len(g.Assigned.Shared) > 0}
 	s.Conditions = []metav1.Condition{
 		condition(gatewayv1.ListenerSetConditionAccepted, generation, accept, gatewayv1.ListenerSetReasonAccepted, "The ListenerSet is valid."),
 		condition(gatewayv1.ListenerSetConditionProgrammed, generation, program, gatewayv1.ListenerSetReasonProgrammed, "weir serves the ListenerSet."),
