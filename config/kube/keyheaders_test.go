@@ -130,12 +130,13 @@ func TestKeyHeadersAreMissing(t *testing.T) {
 func TestKeyHeadersComeFirst(t *testing.T) {
 	objects := keysObjects + keyMap("requests", "X-A", "1") + "\n---\n"
 	for i := range mostNamed + 2 {
-		objects += namingMap(fmt.Sprintf("a-%03d", i), fmt.Sprintf("a-%03d", i)) + "\n---\n"
+		older := namingMap(fmt.Sprintf("a-%03d", i), fmt.Sprintf("a-%03d", i))
+		objects += strings.Replace(older, "metadata: {", "metadata: {creationTimestamp: '2020-01-01T00:00:00Z', ", 1) + "\n---\n"
 	}
 	observe(t, headersConfig, objects, func(t *testing.T, w *watched) {
 		for _, r := range w.one(t).Routing.Routes {
 			if r.Ingress == "web" && (r.Closure != nil || r.Script == nil) {
-				t.Errorf("the route %s is %+v", r.Name, r)
+				t.Errorf("the route %s is closed by %+v, and its script %v", r.Name, r.Closure, r.Script)
 			}
 		}
 	})

@@ -18,13 +18,15 @@ import (
 // test uses two namespaces: the one of the stage, and the attacker's. The Ingresses of the stage are older;
 // if two Ingresses are from the same second, the name of the namespace decides.
 
-// stranger creates the namespace of the attacker. Its Ingresses have the class of the stage.
+// stranger returns the namespace of the attacker, which it creates. Its Ingresses have the class of the stage.
 func (s *stage) stranger() *tenant {
 	s.Helper()
 	other := s.within(s.T)
 	other.name += "-stranger"
-	s.kubectl("create", "namespace", other.name)
-	s.Cleanup(func() { s.cluster.kubectl("", "delete", "namespace", other.name, "--wait=false") })
+	if _, err := s.cluster.kubectl("", "get", "namespace", other.name); err != nil { // a test may need it twice
+		s.kubectl("create", "namespace", other.name)
+		s.Cleanup(func() { s.cluster.kubectl("", "delete", "namespace", other.name, "--wait=false") })
+	}
 	return &tenant{other, s.name}
 }
 
