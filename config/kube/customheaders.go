@@ -171,3 +171,9 @@ func applyHeaders(r *config.Route, e *config.HeaderEdits) {
 		r.Response = &all
 	}
 }
+
+// setsHSTS reports whether custom-headers has Strict-Transport-Security. In ingress-nginx, it replaces that of the
+// controller's ConfigMap.
+func setsHSTS(e *config.HeaderEdits) bool {
+	return e != nil && slices.ContainsFunc(e.Set, func(h config.HeaderValue) bool { return strings.EqualFold(h.Name, "Strict-Transport-Security") })
+}
