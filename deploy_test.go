@@ -177,7 +177,7 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 // manifests need no role, because they watch all namespaces.
 var rightsOf = map[string]string{
 	"serving Ingresses": "weir", "`node`": "weir-node", "`publish.nodes`": "weir-node", "events": "weir-tell", "`publish`": "weir-tell",
-	"events and `publish`": "weir-leader", "`storage: secrets://…`": "weir-storage", "`tcp`": "weir-tcp-services", "`ingress_nginx`": "weir-ingress-nginx", "`custom-headers` and `auth-proxy-set-headers` of Ingresses": "weir-custom-headers", "`namespace_labels`": "weir-namespaces", "`gateways`": "weir-gateways", "`gateways.services`, `gateways.addresses.service`": "weir-gateway-services",
+	"events and `publish`": "weir-leader", "`storage: secrets://…`": "weir-storage", "`tcp`": "weir-tcp-services", "`ingress_nginx`": "weir-ingress-nginx", "`custom-headers` and `auth-proxy-set-headers` of Ingresses": "weir-custom-headers", "`proxy-set-headers` and `add-headers` of that ConfigMap": "weir-custom-headers", "`namespace_labels`": "weir-namespaces", "`gateways`": "weir-gateways", "`gateways.services`, `gateways.addresses.service`": "weir-gateway-services",
 	"`gateways.addresses.service.replicas` elsewhere": "", "`default_certificate` elsewhere": "", "`publish.service` elsewhere": "",
 }
 

@@ -116,6 +116,10 @@ func (b *webBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 		b.report(w, r)
+	case "begin": // a response without an end
+		io.WriteString(w, "begun")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
 	default:
 		b.report(w, r)
 	}

@@ -128,8 +128,30 @@ func TestDrainCutsAtItsTimeout(t *testing.T) {
 		if status := w.terminate(); status == 0 {
 			t.Error("exit status 0 though a request was cut")
 		}
-		if err := answer(); err == nil {
-			t.Error("the request was answered")
+		if err := answer(); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // no byte came
+			t.Errorf("the request ended with %v", err)
+		}
+	})
+	// The client must not take the part of a response for the whole.
+	t.Run("response", func(t *testing.T) {
+		w, _ := startDrain(t, "0s", "1s")
+		for _, version := range []string{"1.0", "1.1"} {
+			c := dialWith(t, w.at("web"), []byte("GET /begin HTTP/"+version+"\r\nHost: a\r\n\r\n"))
+			r := bufio.NewReader(c)
+			for line := ""; !strings.Contains(line, "begun"); {
+				var err error
+				if line, err = r.ReadString('n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer func() {
+				if _, err := io.Copy(io.Discard, r); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("a response of HTTP/%s ended with %v", version, err)
+				}
+			}()
+		}
+		if status := w.terminate(); status == 0 {
+			t.Error("exit status 0 though responses were cut")
 		}
 	})
 	t.Run("tunnel", func(t *testing.T) {
@@ -138,7 +160,9 @@ func TestDrainCutsAtItsTimeout(t *testing.T) {
 		if status := w.terminate(); status == 0 {
 			t.Error("exit status 0 though a tunnel was cut")
 		}
-		readToEnd(c)
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the tunnel ended with %v", err)
+		}
 	})
 	t.Run("idle-connection", func(t *testing.T) {
 		w, _ := startDrain(t, "0s", "1s")
@@ -219,10 +243,13 @@ func TestDrainAndUndrainByHand(t *testing.T) {
 	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")
 	w.wantVerdict(200)
-	w.wantVerdict(200)
+	openTunnel(t, w)
+	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.post("/drain")
+	w.wantMetric(1, "weir_drain_connections_remaining")
 	w.wantVerdict(503)
 	w.post("/undrain")
+	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.wantVerdict(200)
 	eventually(t, "a line says how many connections arrived, and who has not noticed the drain", func() error {
 		if n := w.linesWith(`"the drain was taken back"`, `"new_connections":0,`, `"load_balancers_not_told":["127.0.0.1"]`); n != 1 {
@@ -258,8 +285,7 @@ func TestDrainUntilQuiet(t *testing.T) {
 		}
 		return err
 	}
-	// The load balancer is quiet for longer than until_quiet before it has seen two answers 503.
-	w.wantVerdict(200)
+	// The load balancer has asked once, and is quiet for longer than until_quiet before it has seen two answers 503.
 	w.wantVerdict(200)
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)

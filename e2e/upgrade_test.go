@@ -783,6 +783,32 @@ func TestReloadAfterUpgrade(t *testing.T) {
 	gone(t, old)
 }
 
+// The new process knows what the old one knows about a drain: the load balancers that asked only the old one, and
+// how many connections the old one still has.
+func TestDrainAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	w.wantVerdict(200)
+	tunnel := openTunnel(t, w)
+	old, _ := w.upgrade()
+	w.wantMetric(1, "weir_drain_connections_remaining")
+	w.post("/drain")
+	if _, body, err := w.get("admin", "/status"); err != nil || !strings.Contains(body, `"load_balancers_told": false`) {
+		t.Errorf("the load balancer of the old process is forgotten: %v: %s", err, body)
+	}
+	tunnel.Close()
+	gone(t, old)
+	w.wantMetric(0, "weir_drain_connections_remaining")
+	w.alone()
+	send(t, w.pid(), syscall.SIGUSR2)
+	eventually(t, "an upgrade is refused during a drain", func() error {
+		if w.linesWith(`"warn"`, "no upgrade was started", "weir drains; POST /undrain") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
 // The new process gets the sockets that its configuration wants, also for renamed listeners. It opens new sockets
 // for new addresses, and the sockets of removed listeners are closed.
 func TestUpgradeMovesListeners(t *testing.T) {
@@ -824,6 +850,21 @@ func TestUpgradeSharesMemory(t *testing.T) {
 	w.env = []string{"GOMEMLIMIT=1GiB"}
 	w.start(upgradeConfig)
 	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+	seen := filepath.Join(w.dir, "seen")
+	w.script("until [ -e '" + seen + "' ]; do sleep 0.1; done; exit 3")
+	w.signal(syscall.SIGUSR2)
+	eventually(t, "the old process makes room while the new one starts", func() error {
+		if limit := w.metric("go_gc_gomemlimit_bytes"); limit == 1<<30 {
+			return errNotYet
+		}
+		return nil
+	})
+	if err := os.WriteFile(seen, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.wantFailed(1)
+	w.wantMetric(1<<30, "go_gc_gomemlimit_bytes")
+	w.install(executable(t))
 	tunnel := openTunnel(t, w)
 	old, _ := w.upgrade()
 	limit := w.metric("go_gc_gomemlimit_bytes")
@@ -903,6 +944,44 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// weir starts what is at its path, upgrade after upgrade, also if a script there has started it by another path and
+// with other arguments.
+func TestUpgradeKeepsItsPath(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	w.script("[ $# = 3 ] && exec " + executable(t) + ` "$@" --config ` + w.config)
+	for range 3 {
+		w.upgrade()
+		w.alone()
+	}
+	w.script("exit 7")
+	send(t, w.pid(), syscall.SIGUSR2)
+	w.wantFailed(1, "the new process ended (exit status 7)", `"binary":"`+w.binary+`"`)
+}
+
+// A new process that could not write its id does not take over: nobody would find it.
+func TestUpgradeNeedsItsPIDFile(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	old := w.pid()
+	w.write(strings.Replace(onlyApp, "@@dir/weir.pid", "/proc/weir.pid", 1))
+	eventually(t, "a line says when pid_file changes", func() error {
+		if w.linesWith(`"warn"`, "a changed pid_file takes effect only after a restart or an upgrade (SIGUSR2)") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	send(t, old, syscall.SIGUSR2)
+	w.wantFailed(1, "pid_file: the new process could not write its id")
+	if now := w.pid(); now != old {
+		t.Errorf("process %d took over", now)
+	}
 }
 
 // If the new configuration has another pid_file, weir removes the file of the old process.

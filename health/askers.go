@@ -23,13 +23,19 @@ const (
 // unhealthy.
 type askers struct {
 	mu  sync.Mutex
-	all map[netip.Addr]*loadBalancer
+	all map[netip.Addr]*LoadBalancer
 }
 
-type loadBalancer struct {
-	first, last time.Time
-	unhealthy   int // answers in a row
+// LoadBalancer is an address that asks for the verdict. A new process gets those of the old one.
+type LoadBalancer struct {
+	Address   netip.Addr `json:"address"`
+	Last      time.Time  `json:"last"`      // when it asked
+	Healthy   bool       `json:"healthy"`   // it got a healthy answer, so it may send connections
+	Unhealthy int        `json:"unhealthy"` // unhealthy answers in a row
 }
+
+// current reports whether it still counts as a load balancer.
+func (one *LoadBalancer) current(now time.Time) bool { return now.Sub(one.Last) <= askedWithin }
 
 // note records an answer.
 func (a *askers) note(peer netip.Addr, healthy bool) {
@@ -37,50 +43,84 @@ func (a *askers) note(peer netip.Addr, healthy bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one := a.all[peer]
-	if one == nil || now.Sub(one.last) > askedWithin {
-		if one == nil && len(a.all) >= maxAskers {
-			a.forget()
-		}
-		if a.all == nil {
-			a.all = map[netip.Addr]*loadBalancer{}
-		}
-		one = &loadBalancer{first: now}
-		a.all[peer] = one
+	if one == nil || !one.current(now) {
+		one = &LoadBalancer{Address: peer}
+		a.keep(one)
 	}
-	if one.last = now; healthy {
-		one.unhealthy = 0
+	if one.Last = now; healthy {
+		one.Healthy, one.Unhealthy = true, 0
 	} else {
-		one.unhealthy++
+		one.Unhealthy++
 	}
+}
+
+// keep remembers a load balancer, in the place of another one if there are too many.
+func (a *askers) keep(one *LoadBalancer) {
+	if a.all[one.Address] == nil && len(a.all) >= maxAskers {
+		a.forget()
+	}
+	if a.all == nil {
+		a.all = map[netip.Addr]*LoadBalancer{}
+	}
+	a.all[one.Address] = one
+}
+
+// adopt remembers the load balancers that have asked another process. Their answers were earlier than
+// those of this one.
+func (a *askers) adopt(all []LoadBalancer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range all {
+		if own := a.all[one.Address]; own != nil {
+			own.Healthy = own.Healthy || one.Healthy
+		} else {
+			a.keep(&one)
+		}
+	}
+}
+
+// list returns all load balancers, in the order of their addresses.
+func (a *askers) list() (all []LoadBalancer) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range a.all {
+		if one.current(now) {
+			all = append(all, *one)
+		}
+	}
+	slices.SortFunc(all, func(a, b LoadBalancer) int { return a.Address.Compare(b.Address) })
+	return all
 }
 
 // forget removes the address that has not asked for longest.
 func (a *askers) forget() {
 	var oldest netip.Addr
 	for peer, one := range a.all {
-		if other := a.all[oldest]; other == nil || one.last.Before(other.last) {
+		if other := a.all[oldest]; other == nil || one.Last.Before(other.Last) {
 			oldest = peer
 		}
 	}
 	delete(a.all, oldest)
 }
 
-// untold returns the addresses that ask again and again and have not seen enough unhealthy answers,
-// in order. An address that asked once is probably a person.
+// untold returns the addresses that got a healthy answer and have not seen enough unhealthy ones since,
+// in order. One answer is enough: the first check of a load balancer may be the only one before a drain.
 func (a *askers) untold() (all []netip.Addr) {
-	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for peer, one := range a.all {
-		repeats, current := one.first != one.last, now.Sub(one.last) <= askedWithin
-		if repeats && current && one.unhealthy < enoughAnswers {
-			all = append(all, peer)
+	for _, one := range a.list() {
+		if one.Healthy && one.Unhealthy < enoughAnswers {
+			all = append(all, one.Address)
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
 	return all
 }
 
-// UntoldLoadBalancers returns the addresses of the load balancers that ask the port, and have not
+// UntoldLoadBalancers returns the addresses of the load balancers that have asked the port, and have not
 // seen two unhealthy answers in a row since their last healthy one. The order is that of addresses.
 func (p *Port) UntoldLoadBalancers() []netip.Addr { return p.askers.untold() }
+
+// LoadBalancers returns who has asked the port.
+func (p *Port) LoadBalancers() []LoadBalancer { return p.askers.list() }
+
+// AdoptLoadBalancers records who has asked the port of a process from which this one takes over.
+func (p *Port) AdoptLoadBalancers(all []LoadBalancer) { p.askers.adopt(all) }

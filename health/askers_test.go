@@ -41,22 +41,41 @@ func TestAskers(t *testing.T) {
 		ask(a, false, two, one)
 	})
 	f("healthy again", func(a *askers) { ask(a, false, one); ask(a, false, one); ask(a, true, one) }, one)
-	f("a person", func(a *askers) { ask(a, true, one) })
+	f("one check only", func(a *askers) { ask(a, true, one) }, one)
+	f("one check before the drain, and one in it", func(a *askers) { ask(a, true, one); ask(a, false, one) }, one)
+	f("never healthy", func(a *askers) { ask(a, false, one) })
 	f("a load balancer that has gone", func(a *askers) {
 		ask(a, true, one)
 		ask(a, true, one)
 		time.Sleep(askedWithin)
 	})
-	f("a person who comes back", func(a *askers) {
+	f("a load balancer that comes back", func(a *askers) {
 		ask(a, true, one)
 		time.Sleep(askedWithin)
-		ask(a, true, one)
+		ask(a, false, one)
+	})
+	f("from another process", func(a *askers) {
+		former := new(askers)
+		ask(former, true, one, two)
+		ask(former, false, two)
+		ask(a, false, two)
+		a.adopt(former.list())
+		if got := a.untold(); !slices.Equal(got, []netip.Addr{one, two}) {
+			t.Errorf("untold: %v", got)
+		}
+		ask(a, false, two)
+	}, one)
+	f("from another process, long ago", func(a *askers) {
+		former := new(askers)
+		ask(former, true, one)
+		a.adopt(former.list())
+		time.Sleep(askedWithin)
 	})
 	f("many addresses", func(a *askers) {
 		ask(a, true, one)
 		ask(a, true, one)
 		for i := range 2 * maxAskers {
-			a.note(netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)}), true)
+			a.note(netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)}), false)
 			time.Sleep(time.Millisecond)
 		}
 		if len(a.all) != maxAskers || a.all[one] != nil {

@@ -307,6 +307,20 @@ func TestDrain(t *testing.T) {
 		}
 		w.wantOpen("active", 2)
 		w.wantOpen("tunnel", 1)
+		remain := func(want float64) {
+			t.Helper()
+			if n := w.tracker.remaining(); n != want {
+				t.Errorf("%v remain, want %v", n, want)
+			}
+		}
+		remain(0)
+		w.tracker.SetFormer(3) // those of a process that this one has taken over from
+		remain(3)
+		w.tracker.WatchArrivals() // weir drain
+		remain(10)
+		w.tracker.EndArrivals()
+		w.tracker.SetFormer(0)
+		remain(0)
 		w.l.Close()
 		clients[1].Close()
 

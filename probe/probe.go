@@ -24,6 +24,8 @@ type Options struct {
 	Wait time.Duration
 	// Patience is how long the other connections wait for a reaction. 0: DefaultPatience.
 	Patience time.Duration
+
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: that of package net
 }
 
 // The defaults of Options. With them a probe ends within a minute.
@@ -78,6 +80,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if p.Patience == 0 {
 		p.Patience = DefaultPatience
 	}
+	if p.Options.dial == nil {
+		p.Options.dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	p.hello, p.get = clientHello(p.Host), request(p.Host)
 	ctx, cancel := context.WithTimeout(ctx, max(p.Wait+longer, shortest))
 	defer cancel()
@@ -125,6 +130,9 @@ func (p *prober) ended(ctx context.Context) error {
 
 // resolve finds an address of the endpoint that accepts connections. All tries use it.
 func (p *prober) resolve(ctx context.Context) error {
+	if strings.Contains(p.Address, "/") {
+		return fmt.Errorf("probe %q: the address is not HOST:PORT, and neither a URL nor a Unix socket can be probed", p.Address)
+	}
 	if _, _, err := net.SplitHostPort(p.Address); err != nil {
 		return fmt.Errorf("probe %q: the address is not HOST:PORT: %w", p.Address, err)
 	}

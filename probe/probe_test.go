@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproxy/weir/listener/header"
@@ -140,10 +141,24 @@ func ssh(c net.Conn) {
 
 func echo(c net.Conn) { io.Copy(c, c) }
 
+// inBubble probes an endpoint in memory, with the waits of a real probe.
+func inBubble(t *testing.T, endpoint func(net.Conn)) (r *Report) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var serving sync.WaitGroup
+		defer serving.Wait() // the bubble demands it
+		var err error
+		if r, err = Run(t.Context(), Options{Address: "app.example.org:443", dial: network(endpoint, &serving)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return r
+}
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	secure := overTLS(t)
-	const soon = time.Second // less than the shortest wait, which is 2 s
+	const soon = time.Second // less than the shortest wait
 	for name, one := range map[string]struct {
 		endpoint                   func(net.Conn)
 		verdict                    Verdict
@@ -168,9 +183,9 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Run(t.Context(), Options{Address: serve(t, one.endpoint), Wait: 4 * time.Second, Patience: 2 * time.Second})
-			if err != nil {
-				t.Fatal(err)
+			r := inBubble(t, one.endpoint)
+			if r.Seconds > 60 || r.Connected != "192.0.2.2:443" {
+				t.Errorf("%+v", r)
 			}
 			if r.Verdict != one.verdict || r.Protocol != one.protocol || r.Late != one.late || r.Malformed != one.malformed || r.Plaintext != one.plaintext {
 				t.Errorf("%+v", r)
@@ -200,7 +215,7 @@ func TestRun(t *testing.T) {
 // The report shows that an endpoint checks neither ports nor checksums.
 func TestLenient(t *testing.T) {
 	t.Parallel()
-	r, err := Run(t.Context(), Options{Wait: time.Second, Patience: 2 * time.Second, Address: serve(t, func(c net.Conn) {
+	r := inBubble(t, func(c net.Conn) {
 		b := bufio.NewReader(c)
 		switch first, _ := b.Peek(1); {
 		case len(first) == 0:
@@ -215,10 +230,7 @@ func TestLenient(t *testing.T) {
 			return
 		}
 		http(&buffered{c, b})
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	if r.Verdict != Requires || len(r.ServesMalformed) != len(malformed) || r.Malformed != Answers || !r.Reads.WrongCRC32C {
 		t.Errorf("%+v", r)
 	}
@@ -239,7 +251,6 @@ func TestHostile(t *testing.T) {
 			}
 		}
 	}
-	var all sync.WaitGroup // all at once: they wait, and use little CPU
 	for name, one := range map[string]struct {
 		endpoint func(net.Conn)
 		verdict  Verdict
@@ -254,24 +265,19 @@ func TestHostile(t *testing.T) {
 		"a handshake without end":  {func(c net.Conn) { secure(c); send("\x16\x03\x03\x00\x01\x00", 100*time.Millisecond)(c) }, Not, TLS},
 		"a PROXY header to anyone": {send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", time.Hour), Not, Greets},
 	} {
-		at := serve(t, one.endpoint)
-		all.Go(func() {
-			r, err := Run(t.Context(), Options{Address: at, Wait: 3 * time.Second, Patience: 3 * time.Second})
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				return
-			}
-			if r.Verdict != one.verdict || one.protocol != "" && r.Protocol != one.protocol {
-				t.Errorf("%s: %+v", name, r)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := inBubble(t, one.endpoint)
+			if r.Verdict != one.verdict || one.protocol != "" && r.Protocol != one.protocol || r.Seconds > 60 {
+				t.Errorf("%+v", r)
 			}
 			for _, reaction := range []Reaction{r.Late, r.Stalled, r.Truncated, r.Duplicated, r.Spoofed, r.Malformed} {
 				if reaction == "" {
-					t.Errorf("%s: a reaction is missing: %+v", name, r)
+					t.Errorf("a reaction is missing: %+v", r)
 				}
 			}
 		})
 	}
-	all.Wait()
 }
 
 // answers sends text after the first bytes, and ends the connection.
@@ -340,7 +346,7 @@ func TestRunOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	for address, want := range map[string]string{l.Addr().String(): "check the address", "127.0.0.1": "not HOST:PORT"} {
+	for address, want := range map[string]string{l.Addr().String(): "check the address", "127.0.0.1": "not HOST:PORT", "unix:/run/app.sock": "a Unix socket", "https://app.example.org:443": "a URL"} {
 		if _, err := Run(t.Context(), Options{Address: address}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
@@ -389,12 +395,15 @@ func FuzzReply(f *testing.F) {
 func TestShakesHands(t *testing.T) {
 	t.Parallel()
 	config := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, io.ErrUnexpectedEOF }}
-	at := serve(t, func(c net.Conn) { tls.Server(c, config).Handshake() })
-	p := &prober{at: at, Options: Options{Patience: 10 * time.Second}}
 	for want, w := range map[bool]writer{true: none, false: honest(1)} {
-		r, err := p.try(t.Context(), w, clientHello("app.example.org"), false)
-		if got := shakesHands(r.bytes); err != nil || got != want {
-			t.Errorf("%t, %v: %q", got, err, r.bytes)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var serving sync.WaitGroup
+			defer serving.Wait()
+			p := &prober{Options: Options{Patience: DefaultPatience, dial: network(func(c net.Conn) { tls.Server(c, config).Handshake() }, &serving)}}
+			r, err := p.try(t.Context(), w, clientHello("app.example.org"), false)
+			if got := shakesHands(r.bytes); err != nil || got != want {
+				t.Errorf("%t, %v: %q", got, err, r.bytes)
+			}
+		})
 	}
 }

@@ -32,10 +32,12 @@ const (
 
 // Report is the result of a probe.
 type Report struct {
-	Address  string   `json:"address"`
-	Verdict  Verdict  `json:"verdict"`
-	Protocol Protocol `json:"protocol"`
-	Reads    Reads    `json:"reads"`
+	Address string `json:"address"`
+	// Connected is the address that the probe used. A name may have several.
+	Connected string   `json:"connected"`
+	Verdict   Verdict  `json:"verdict"`
+	Protocol  Protocol `json:"protocol"`
+	Reads     Reads    `json:"reads"`
 
 	// Late is the reaction to a header that comes after Options.Wait, or to the silence before the
 	// header. Waits means that the endpoint served the late header. LateSeconds is the time of the
@@ -81,7 +83,7 @@ type Try struct {
 // report makes the report of the first tries, with the verdict.
 func (p *prober) report() *Report {
 	f := &p.found
-	r := &Report{Address: p.Address, Protocol: f.protocol, ServesMalformed: []string{}, Reads: Reads{V1: f.reads["v1"], V2: f.reads["v2"]}}
+	r := &Report{Address: p.Address, Connected: p.at, Protocol: f.protocol, ServesMalformed: []string{}, Reads: Reads{V1: f.reads["v1"], V2: f.reads["v2"]}}
 	switch {
 	case f.version > 0 && f.reads["none"]:
 		r.Verdict = Accepts
@@ -120,7 +122,11 @@ func (r *Report) Print(w io.Writer) {
 		Not:      "does not read PROXY headers",
 		Unknown:  "served no connection, with or without a PROXY header",
 	}[r.Verdict]
-	fmt.Fprintf(w, "%s %s", r.Address, verdict)
+	fmt.Fprint(w, r.Address)
+	if r.Connected != r.Address {
+		fmt.Fprintf(w, " (at %s)", r.Connected)
+	}
+	fmt.Fprintf(w, " %s", verdict)
 	if r.Verdict != Unknown {
 		fmt.Fprintf(w, " (%s)", r.Protocol)
 	}

@@ -45,8 +45,7 @@ type reply struct {
 
 // dial opens a connection to the endpoint.
 func (p *prober) dial(ctx context.Context) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	c, err := d.DialContext(ctx, "tcp", p.at)
+	c, err := p.Options.dial(ctx, "tcp", p.at)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func (p *prober) try(ctx context.Context, w writer, payload []byte, half bool) (
 	r := reply{sent: headerFor(c, w)}
 	send(c, r.sent, payload)
 	if half {
-		c.(*net.TCPConn).CloseWrite()
+		c.(interface{ CloseWrite() error }).CloseWrite()
 	}
 	r.read(c, begun, p.Patience)
 	return r, nil

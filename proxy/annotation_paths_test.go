@@ -81,3 +81,15 @@ func TestPatternsOfNamespaces(t *testing.T) {
 	f(ingress("one/all", 1, "a.example Prefix / one")+ingress("one/more", 2, "a.example ImplementationSpecific /(.*) two", "use-regex: true"),
 		map[string]string{"/x": "two"})
 }
+
+// A dollar of an expression also matches before an encoded line feed at the end of a path, as in nginx. So such a path
+// does not lead around a list of clients.
+func TestGuardedExpressionsEnd(t *testing.T) {
+	i := newIngressRig(t, "", ingress("shop/admin", 1, "a.example ImplementationSpecific /admin$ admin, a.example ImplementationSpecific /metrics(/|$)(.*) admin", "use-regex: true", "whitelist-source-range: 192.0.2.1")+
+		ingress("shop/web", 2, "a.example Prefix / web"))
+	for path, want := range map[string]string{"/admin": "403", "/admin%0a": "403", "/ADMIN%0A": "403", "/metrics%0a": "403", "/admin%0a%0a": "web GET /admin%0a%0a", "/admin/x": "web GET /admin/x"} {
+		if got := i.ask("GET http://a.example" + path).short(); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -403,7 +404,15 @@ func (r *rig) stuck(e *endpoint, listener string, size int) (c *client2, id uint
 	id = c.request(true, "/")
 	s := e.accept()
 	s.head()
-	go s.Write([]byte(ok(strings.Repeat("x", size))))
+	go func() {
+		piece := bytes.Repeat([]byte("x"), 64<<10) // and not the whole body: a busy machine takes seconds to copy it
+		fmt.Fprintf(s, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+		for left := size; left > 0; left -= len(piece) {
+			if _, err := s.Write(piece[:min(left, len(piece))]); err != nil {
+				return
+			}
+		}
+	}()
 	return c, id
 }
 

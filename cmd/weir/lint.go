@@ -213,7 +213,7 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	named := controllerMaps(m)
 	for _, o := range m.ConfigMaps {
 		if isOfController(named, o) {
-			reports = append(reports, report{"ConfigMap", o.Namespace, o.Name, settings(controller.Rate(o.Data)), nil})
+			reports = append(reports, report{"ConfigMap", o.Namespace, o.Name, settings(controller.Rate(o.Data)), wrong["ConfigMap/"+o.Namespace+"/"+o.Name]})
 		} else {
 			add("ConfigMap", o)
 		}

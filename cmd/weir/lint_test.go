@@ -152,7 +152,7 @@ func TestLintOfOtherObjects(t *testing.T) {
 		}
 	}
 	f(settings("") + ingress("plain", ""))
-	f(settings("enable-owasp-modsecurity-crs: 'true', block-user-agents: bot")+ingress("plain", ""),
+	f(settings("enable-owasp-modsecurity-crs: 'true', block-user-agents: '~*(?=bot)'")+ingress("plain", ""),
 		"All paths of this Ingress answer 503", "the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx has keys", "remove these keys: block-user-agents, enable-owasp-modsecurity-crs.")
 	f(settings("global-auth-url: 'http://localhost/check'")+ingress("plain", ""), "in the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx, global-auth-url names localhost")
 	f(settings("whitelist-source-range: 10.0.0.0/8")+strings.Replace(ingress("plain", ""), `path: /, pathType: Prefix`, `path: /a, pathType: ImplementationSpecific`, 1), "remove these keys: whitelist-source-range.")
@@ -169,7 +169,15 @@ func TestLintOfOtherObjects(t *testing.T) {
 	f(basic+object("Secret", "shop", "users", "stringData: {other: a}"), "503", "the Secret shop/users, which auth-secret names, has no key auth")
 	f(basic + object("Secret", "shop", "users", "stringData: {auth: 'a:{SHA}Ys23Ag/5IOWqZCw9QGaVDdHwH00='}"))
 
+	// An object that is not there hides no error of another one.
+	f(ingress("several", nginx+"auth-tls-secret: shop/ca, "+nginx+"proxy-ssl-secret: shop/empty, "+nginx+"backend-protocol: HTTPS, "+nginx+"auth-type: basic, "+nginx+"auth-secret: users, "+nginx+"fastcgi-index: a, "+nginx+"custom-headers: shop/headers")+
+		object("Secret", "shop", "users", "stringData: {other: a}")+object("Secret", "shop", "empty", "stringData: {other: a}")+object("ConfigMap", "shop", "headers", "data: {X-B: b}")+settings("global-allowed-response-headers: X-A"),
+		"the Secret shop/users, which auth-secret names, has no key auth", "the Secret shop/empty, which proxy-ssl-secret names, has neither tls.crt", "the ConfigMap shop/headers, which custom-headers names, has X-B")
+	f(settings("proxy-set-headers: shop/headers")+ingress("plain", "")+object("ConfigMap", "shop", "headers", "data: {X-A: $nothing}"), "503", "ConfigMap shop/headers, which proxy-set-headers of ingress-nginx's ConfigMap names, has a value of X-A with the variable $nothing")
+	f(settings("add-headers: shop/headers")+ingress("plain", "")+object("ConfigMap", "shop", "headers", "data: {X-A: $nothing}"), "weir does not set an HTTP header of add-headers")
+
 	// Nothing is known of these.
+	f(settings("proxy-set-headers: shop/headers, add-headers: shop/others") + ingress("plain", ""))
 	f(settings("global-allowed-response-headers: X-A") + custom + basic + ingress("auth", auth) + ingress("tls", nginx+"auth-tls-secret: shop/ca") +
 		ingress("proxy", nginx+"proxy-ssl-secret: shop/ca, "+nginx+"backend-protocol: HTTPS"))
 }

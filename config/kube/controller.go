@@ -36,6 +36,7 @@ func applyController(r *config.Route, s *controller.Settings) {
 		c.Deny = slices.Concat(c.Deny, s.Deny)
 		r.Clients = &c
 	}
+	r.Compress = s.Compress
 	if len(s.Hide) > 0 {
 		e := config.HeaderEdits{}
 		if r.Response != nil {
@@ -69,6 +70,7 @@ func (v *conversion) tellController() {
 		return
 	}
 	at := reference("v1", "ConfigMap", &m.ObjectMeta)
+	v.tellKeyScript(at)
 	var others []string
 	for _, k := range controller.Rate(m.Data) {
 		switch {

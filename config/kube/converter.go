@@ -175,6 +175,7 @@ func (u *updating) take(o *Objects) {
 	}
 	u.takeMaps(before)
 	u.takeController(before)
+	u.keyScript = u.readKeyScript()
 	u.takeClasses(before)
 	for old, now := range changes(before.Ingresses, o.Ingresses) {
 		u.takeIngress(old, now, o.isSilent(old, now))

@@ -24,6 +24,8 @@ import (
 // ConfigMap does not exist.
 type NamedMap struct {
 	Map *corev1.ConfigMap
+	// Last is the state that weir saw last; nil: it saw none. It differs from Map after a deletion.
+	Last *corev1.ConfigMap
 	// Unread is why weir cannot read the ConfigMap: a part of a sentence; empty: weir reads it.
 	Unread string
 }
@@ -48,7 +50,7 @@ func (v *conversion) namedMap(name config.ObjectName, created time.Time) NamedMa
 // readCustomHeaders reads the ConfigMap of an Ingress with custom-headers.
 func (v *conversion) readCustomHeaders(owner *claim.Owner) {
 	h := v.asked[owner].CustomHeaders
-	if h.Name == "" || owner.Guards != nil {
+	if h.Name == "" {
 		return
 	}
 	name := config.ObjectName{Namespace: h.Namespace, Name: h.Name}

@@ -129,6 +129,28 @@ func (r *GatewayRouting) WithUnbound(unbound map[string]string) *GatewayRouting 
 	return &next
 }
 
+// WithOrders returns r while some certificates that listeners order are missing, or cannot be renewed: their status says
+// so. orders has them by the TLS policies that own them. told has the statuses that earlier calls returned, by the
+// statuses of r; it is replaced. r does not change. The result is r if there is nothing to tell.
+func (r *GatewayRouting) WithOrders(orders map[string]gateway.Order, told *map[*gateway.Status]*gateway.Status) *GatewayRouting {
+	before := *told
+	*told = nil
+	if r == nil || len(orders) == 0 {
+		return r
+	}
+	next := *r
+	next.Status = slices.Clone(r.Status)
+	for i, s := range r.Status {
+		if now := s.WithOrders(orders, before[s]); now != s {
+			if *told == nil {
+				*told = map[*gateway.Status]*gateway.Status{}
+			}
+			next.Status[i], (*told)[s] = now, now
+		}
+	}
+	return &next
+}
+
 // mergeInto adds r, which may be nil, to a configuration.
 func (r *GatewayRouting) mergeInto(c *config.Config) {
 	if r == nil {

@@ -164,7 +164,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 		c.attach(a)
 	}
 	c.separate()
-	c.part.status = c.Status(v.settings.Gateways.Controller, func(l *gateway.Listener) []string { return c.ports[l.Port] })
+	c.part.status = c.Status(v.settings.Gateways.Controller, c.made)
 	if v.settings.Gateways.KeepsServices() {
 		c.part.status.Service = c.Service()
 	}
@@ -174,6 +174,15 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	p.used = g.used()
 	g.looked.into(p)
 	return p
+}
+
+// made says what weir made of a listener.
+func (c *gatewayConversion) made(l *gateway.Listener) gateway.Made {
+	m := gateway.Made{Listeners: c.ports[l.Port]}
+	if l.Issuer != "" {
+		m.Order = c.nameOf(l)
+	}
+	return m
 }
 
 // attach makes the routes of a route of the Gateway API.

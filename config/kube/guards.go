@@ -22,43 +22,41 @@ import (
 // them is missing, all paths of the Ingress answer 503.
 
 // readGuards reads the objects for the guards of an Ingress. If weir cannot use one, it sets the
-// guards of the owner. hosts are those of the rules; empty: every host.
+// guards of the owner. It reads all of them, also those of a closed Ingress: events name all that is wrong. hosts are those
+// of the rules; empty: every host.
 func (v *conversion) readGuards(owner *claim.Owner, hosts []string) {
 	s := v.asked[owner]
 	if s.AuthTLS.Secret != "" { // also of a closed Ingress: it decides about the paths of others
 		h, err := v.readAuthTLS(owner.Name.Namespace, s.AuthTLS)
 		if err != nil {
 			v.closeFor(owner, "auth-tls-secret", err)
-			return
+		} else {
+			v.hostCerts[owner] = h
 		}
-		v.hostCerts[owner] = h
-	}
-	if owner.Guards != nil {
-		return // it is closed anyway
 	}
 	if s.ProxySSL.Secret != "" {
 		p, err := v.readProxySSL(owner, s.ProxySSL)
 		if err != nil {
 			v.closeAs(owner, "proxy-ssl-secret", err, asNginx)
-			return
+		} else {
+			v.proxySSL[owner] = p
 		}
-		v.proxySSL[owner] = p
 	}
 	if s.BasicAuth.Secret != "" {
 		auth, err := v.basicAuth(owner, s.BasicAuth)
 		if err != nil {
 			v.closeFor(owner, "auth-secret", err)
-			return
+		} else {
+			v.auth[owner] = &wantedAuth{entry: auth}
 		}
-		v.auth[owner] = &wantedAuth{entry: auth}
 	}
 	if s.AuthURL.URL != "" {
 		auth, err := v.authURLs(owner, &s.AuthURL, hosts)
 		if err != nil {
 			v.closeFor(owner, "auth-url", err)
-			return
+		} else {
+			v.auth[owner] = auth
 		}
-		v.auth[owner] = auth
 	}
 }
 
@@ -77,10 +75,18 @@ func (v *conversion) closeFor(owner *claim.Owner, name string, why error) {
 
 // closeAs is closeFor with another purpose.
 func (v *conversion) closeAs(owner *claim.Owner, name string, why error, purpose string) {
-	owner.Guards = guardsOf(owner.Kind.Name, owner.Name, []string{annotation.Nginx + name})
-	owner.Guards.Why, _, _ = strings.Cut(why.Error(), ";") // what to do is not for the log of requests
+	guards := guardsOf(owner.Kind.Name, owner.Name, []string{annotation.Nginx + name})
+	guards.Why, _, _ = strings.Cut(why.Error(), ";") // what to do is not for the log of requests
+	shut(owner, guards)
 	v.events.Put(event.Event{Object: owner.Reference(), Reason: event.ReasonAccess, Unread: errors.As(why, new(unread)),
 		Message: fmt.Sprintf("All paths of this %s answer 503, %s: %v.", owner.Kind.Name, purpose, why)})
+}
+
+// shut closes an owner. The first guard counts, but one that closes the paths of others goes before it.
+func shut(owner *claim.Owner, guards *claim.Guards) {
+	if owner.Guards == nil || guards.OfHost && !owner.Guards.OfHost {
+		owner.Guards = guards
+	}
 }
 
 // unread is an error about an object that does not exist, or that weir has not read.

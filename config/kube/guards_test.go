@@ -35,6 +35,9 @@ func showGuards(r *config.Route) string {
 	if r.Unlogged {
 		b.WriteString(" unlogged")
 	}
+	if r.Compress {
+		b.WriteString(" compress")
+	}
 	if s := r.Script; s != nil {
 		fmt.Fprintf(&b, " script of %s/%s %q %q refuses %v", s.Namespace, s.Object, s.Host, s.Location, s.Refuses)
 	}

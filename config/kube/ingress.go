@@ -33,6 +33,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	v.asked[owner] = annotation.SettingsOf(o)
 	v.readGuards(owner, hostsOfRules(o))
 	v.readCustomHeaders(owner)
+	v.closeForKeys(owner)
 	if n := annotation.Priority(o); n > 0 {
 		v.priorities[owner] = n
 	}

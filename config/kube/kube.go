@@ -129,6 +129,7 @@ type conversion struct {
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
 	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
+	keyScript  *keyScript           // of keys of that ConfigMap; nil: it has none of these keys
 
 	guards       map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked        map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes

@@ -59,12 +59,18 @@ func (m *Manifests) UseMaps() {
 	}
 }
 
-// NamedMaps returns the ConfigMaps that annotations of the Ingresses name, those of the oldest Ingresses first, as far as
-// weir would watch them. s is what the ConfigMap of ingress-nginx sets.
+// NamedMaps returns the ConfigMaps that keys of ingress-nginx's ConfigMap and annotations of the Ingresses name, as far as
+// weir would watch them: first those of keys, then those of the oldest Ingresses. s is what the ConfigMap of ingress-nginx
+// sets.
 func (m *Manifests) NamedMaps(s *controller.Settings) (names []config.ObjectName) {
 	add := func(namespace, name string) {
 		if one := (config.ObjectName{Namespace: namespace, Name: name}); name != "" && !slices.Contains(names, one) && len(names) < mostNamed {
 			names = append(names, one)
+		}
+	}
+	for _, value := range []string{s.SetHeaders, s.AddHeaders} {
+		if name, err := config.ParseObjectName(value); err == nil {
+			add(name.Namespace, name.Name)
 		}
 	}
 	oldest := slices.Clone(m.Ingresses)

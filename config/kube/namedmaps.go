@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// This file watches the ConfigMaps that annotations name. weir watches each of them by its name, so it needs no
+// This file watches the ConfigMaps that annotations, and keys of ingress-nginx's ConfigMap, name. weir watches each of them by its name, so it needs no
 // right for others, and keeps no others in memory.
 
 // namedMaps is the kind of these ConfigMaps.
@@ -49,6 +49,7 @@ type namedInformer struct {
 	cancel  context.CancelFunc
 	refused chan struct{} // is closed when weir has no right to read the ConfigMap
 	once    sync.Once     // closes refused
+	last    *corev1.ConfigMap
 }
 
 func newNamed(s *Source) *named {
@@ -147,11 +148,15 @@ func (n *named) known() map[config.ObjectName]NamedMap {
 	return all
 }
 
+// known returns the last known state. named.mu is held.
 func (i *namedInformer) known(name config.ObjectName) NamedMap {
 	if i.handlers.HasSynced() {
 		o, _, _ := i.GetStore().GetByKey(name.String())
 		m, _ := o.(*corev1.ConfigMap)
-		return NamedMap{Map: m}
+		if m != nil {
+			i.last = m
+		}
+		return NamedMap{Map: m, Last: i.last}
 	}
 	select {
 	case <-i.refused:

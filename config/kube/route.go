@@ -39,6 +39,7 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Redirect != nil {
 		r.DropGuards()
+		r.Compress = false
 	} else if r.Closure == nil {
 		setPrefix(&r, v.asked[c.Owner].Forward.Prefix)
 		v.mirror(&r, c, v.asked[c.Owner].Mirror)
@@ -95,7 +96,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
 	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
-	redirect.Fallback, redirect.Mirror, redirect.Request, redirect.ClientCert = nil, nil, nil, nil
+	redirect.Fallback, redirect.Mirror, redirect.Request, redirect.ClientCert, redirect.Compress = nil, nil, nil, nil, false
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

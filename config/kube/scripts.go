@@ -33,7 +33,7 @@ type scriptFor struct {
 // snippet of its host does not fit.
 func (v *conversion) readScripts(owners []*claim.Owner) {
 	snippets := func(o *claim.Owner) annotation.Snippets { return v.asked[o].Snippets }
-	if !slices.ContainsFunc(owners, func(o *claim.Owner) bool { return snippets(o) != annotation.Snippets{} }) {
+	if v.keyScript.isEmpty() && !slices.ContainsFunc(owners, func(o *claim.Owner) bool { return snippets(o) != annotation.Snippets{} }) {
 		return
 	}
 	ofHosts := map[hostIn]*claim.Owner{}
@@ -52,10 +52,10 @@ func (v *conversion) readScripts(owners []*claim.Owner) {
 			if of := ofHosts[hostIn{o.Name.Namespace, host}]; of != nil {
 				s.Host = snippets(of).Host
 			}
-			if o.Guards != nil || s == (annotation.Snippets{}) {
+			if o.Guards != nil || s == (annotation.Snippets{}) && v.keyScript.isEmpty() {
 				continue
 			}
-			one, err := newScripted(o, s, v.asked[o].Any)
+			one, err := newScripted(v.keyScript, o, s, v.asked[o].Any)
 			if err != nil {
 				v.closeFor(o, "configuration-snippet", fmt.Errorf("the server-snippet of another Ingress for %s and the configuration-snippet do not fit: %w", claim.HostText(host), err))
 			}
@@ -64,13 +64,21 @@ func (v *conversion) readScripts(owners []*claim.Owner) {
 	}
 }
 
-func newScripted(o *claim.Owner, s annotation.Snippets, satisfyAny bool) (*scripted, error) {
+// newScripted joins the directives of keys, which may be nil, and of snippets. What keys refuse, they refuse on all paths,
+// so it needs no protection of its own.
+func newScripted(k *keyScript, o *claim.Owner, s annotation.Snippets, satisfyAny bool) (*scripted, error) {
 	one := &scripted{script: &config.Script{Host: s.Host, Location: s.Location, Namespace: o.Name.Namespace, Object: o.Name.Name}}
 	p, err := one.script.Parse()
 	if err != nil {
 		return nil, err
 	}
 	one.ofHost, one.script.Refuses = p.OfHost, p.MayRefuse()
+	if k != nil {
+		one.script.Host, one.script.Location = k.blocks+k.responses+s.Host, k.requests+s.Location
+		if p, err = one.script.Parse(); err != nil {
+			return nil, err
+		}
+	}
 	if one.allow, one.deny, err = annotation.Clients(p.Access); err == nil && len(p.Access) > 0 && satisfyAny {
 		err = errors.New("weir does not combine allow and deny with satisfy: any")
 	}
@@ -85,6 +93,7 @@ func newScripted(o *claim.Owner, s annotation.Snippets, satisfyAny bool) (*scrip
 func (v *conversion) applyScript(r *config.Route, c *claim.Claim) {
 	one := v.scripts[scriptFor{c.Owner, c.Host}]
 	if one == nil || v.moves[c] != nil || claim.IsChallenge(c.Path) {
+		r.Script = v.scriptOfKeys(c.Owner)
 		return
 	}
 	r.Script = one.script

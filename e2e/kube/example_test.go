@@ -70,4 +70,28 @@ func TestLintCluster(t *testing.T) {
 	if text, status := lint("--strict"); status != 1 {
 		t.Errorf("with --strict the status is %d, want 1:\n%s", status, text)
 	}
+
+	// The Deployment of ingress-nginx names its ConfigMap, and that and annotations name others.
+	s.kubectl("annotate", "--namespace="+s.name, "ingress/web", "nginx.ingress.kubernetes.io/auth-url=http://auth.example/", "nginx.ingress.kubernetes.io/auth-proxy-set-headers="+s.name+"/sent")
+	s.apply(strings.Replace(deployment("controller", 0), "image: echo", `image: registry.k8s.io/ingress-nginx/controller:v1.15.1, args: [/nginx-ingress-controller, --configmap=$(POD_NAMESPACE)/settings]`, 1),
+		configMap("settings", map[string]string{"proxy-set-headers": "@stage/requests", "add-headers": "@stage/responses"}),
+		configMap("requests", map[string]string{"X-A": "$host"}), configMap("responses", map[string]string{"X-A": "$nothing"}), configMap("sent", map[string]string{"Host": "other.example"}))
+	says := func(want bool, lines ...string) {
+		t.Helper()
+		text, status := lint()
+		if bad := strings.Contains(text, "  wrong  "); bad != want || (status == 0) != !want {
+			t.Errorf("the status is %d:\n%s", status, text)
+		}
+		for _, line := range lines {
+			if !strings.Contains(text, s.fill(line)) {
+				t.Errorf("weir lint --cluster has no %q but\n%s", line, text)
+			}
+		}
+	}
+	says(true, "Deployment @stage/controller", "near   proxy-set-headers: \"@stage/requests\"", "wrong  All paths of this Ingress answer 503, because otherwise everybody would have access: the ConfigMap @stage/sent, which auth-proxy-set-headers names, has Host",
+		"wrong  weir does not set an HTTP header of add-headers: the ConfigMap @stage/responses")
+	s.apply(configMap("responses", map[string]string{"X-A": "a"}), configMap("sent", map[string]string{"X-A": "a"}))
+	says(false)
+	s.delete("configmap", "requests")
+	says(true, "the ConfigMap @stage/requests, which proxy-set-headers of ingress-nginx's ConfigMap names, does not exist")
 }

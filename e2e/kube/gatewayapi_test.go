@@ -47,7 +47,7 @@ func (s *stage) applyGatewayAPI() (remove func()) {
 	remove = func() { s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found"}, args...)...) }
 	s.Cleanup(remove)
 	s.kubectl(append([]string{"apply", "--server-side"}, args...)...)
-	s.kubectl(append([]string{"wait", "--for=condition=Established", "--timeout=30s"}, args...)...)
+	s.kubectl(append([]string{"wait", "--for=condition=Established", "--timeout=" + patience.String()}, args...)...)
 	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage'}, spec: {controllerName: weirproxy.github.io/@stage}}`)
 	return remove
 }

@@ -5,6 +5,7 @@ package kube
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -19,7 +20,7 @@ import (
 )
 
 // featured is a configuration that serves Gateways, with policies that they can choose.
-const featured = besideGateways + `proxy_protocol: {local: {rules: [{from: [10.10.0.0/16], header: optional}]}}
+var featured = strings.Replace(besideGateways, "class: '@stage'", "class: '@stage'\n  operator_namespaces: ['@stage']", 1) + `proxy_protocol: {local: {rules: [{from: [10.10.0.0/16], header: optional}]}}
 tls_policies: {modern: {min_version: "1.3"}}
 `
 
@@ -78,9 +79,11 @@ func TestGatewayFeatures(t *testing.T) {
 	s.apply(`
 {apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {weirproxy.github.io/proxy-protocol: local, weirproxy.github.io/ssh: "a:22"}}, spec: {gatewayClassName: '@stage', listeners: [
   {name: web, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}},
+  {name: lines, port: 2222, protocol: TCP, allowedRoutes: {namespaces: {from: All}}},
   {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}},
   {name: by-http, port: 443, protocol: HTTPS, hostname: one.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
   {name: by-tls, port: 443, protocol: HTTPS, hostname: two.issued.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}},
+  {name: lost, port: 443, protocol: HTTPS, hostname: lost.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
   {name: refused, port: 443, protocol: HTTPS, hostname: three.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}}]}}
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example, '*.issued.example'], rules: [{backendRefs: [{name: a, port: 80}]}]}}
@@ -132,6 +135,18 @@ func TestGatewayFeatures(t *testing.T) {
 
 	s.wantIssued(address, "one.issued.example")
 	s.wantIssued(address, "two.issued.example")
+	programmed := func(listener string) string {
+		return s.kubectl("get", "gateway", "edge", "--namespace="+s.name, fmt.Sprintf(`--output=jsonpath={.status.listeners[?(@.name==%q)].conditions[?(@.type=="Programmed")]['status','reason','message']}`, listener))
+	}
+	eventually(t, "the status says which certificates there are", func() error {
+		for listener, want := range map[string]string{"by-http": "True Programmed weir serves", "by-tls": "True Programmed weir serves",
+			"lost": "False CertificateNotIssued The issuer by-http has not issued the certificate of lost.issued.example: the certificate authority answered: "} {
+			if text := programmed(listener); !strings.HasPrefix(text, want) {
+				return fmt.Errorf("the condition of %s is %q", listener, text)
+			}
+		}
+		return nil
+	})
 	eventually(t, "the issuer refuses a host", func() error {
 		if text := s.kubectl("get", "gateway", "edge", "--namespace="+s.name, `--output=jsonpath={.status.listeners[?(@.name=="refused")].conditions[?(@.type=="ResolvedRefs")].reason}`); text != "IssuerNotAllowed" {
 			return fmt.Errorf("the reason is %q", text)
@@ -159,6 +174,9 @@ func TestGatewayFeatures(t *testing.T) {
 
 	s.wantSlice("edge-"+s.name, address)
 	s.wantContest()
+	s.wantSentHeaders(address)
+	s.wantLocalEndpoints(w)
+	s.wantServedBeforeTold(address)
 	s.wantBalancedGateway()
 	if !w.running() {
 		t.Error("weir has ended")
@@ -166,7 +184,7 @@ func TestGatewayFeatures(t *testing.T) {
 }
 
 // issuers starts an authority, and returns a configuration with two issuers that order from it. The authority
-// sends challenges to the address given to resolve.
+// sends challenges to the address given to resolve; lost.issued.example has no address.
 func (s *stage) issuers() (config string, resolve func(address string)) {
 	s.Helper()
 	pebble, err := exec.LookPath("pebble")
@@ -180,7 +198,7 @@ func (s *stage) issuers() (config string, resolve func(address string)) {
 	var to atomic.Value
 	names := &dns.Server{Listener: ln, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg).SetReply(r)
-		if ip, ok := to.Load().(net.IP); ok && r.Question[0].Qtype == dns.TypeA {
+		if ip, ok := to.Load().(net.IP); ok && r.Question[0].Qtype == dns.TypeA && r.Question[0].Name != "lost.issued.example." {
 			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: ip})
 		}
 		w.WriteMsg(m)
@@ -246,6 +264,130 @@ func (s *stage) wantContest() {
 		}
 		return nil
 	})
+}
+
+// toLines is a TCPRoute of the port 2222 of the Gateway edge to a Service of the same namespace.
+func toLines(gatewayNamespace, service string) string {
+	return fmt.Sprintf(`{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: lines}, spec: {parentRefs: [{name: edge, namespace: %s, sectionName: lines}], rules: [{backendRefs: [{name: %s, port: 22}]}]}}`, gatewayNamespace, service)
+}
+
+// wantSentHeaders checks that weir sends a PROXY header to a Service with the annotation, as long as it has it. Another
+// Service with the same Pods gets none. The Pods send back each line that they get.
+func (s *stage) wantSentHeaders(address string) {
+	s.Helper()
+	s.apply(strings.Replace(service("told"), "app: told", "app: a", 1), toLines(s.name, "told"))
+	s.kubectl("annotate", "--namespace="+s.name, "service/told", "weirproxy.github.io/send-proxy-protocol=v1")
+	const header = "PROXY TCP4 192.0.2.7 192.0.2.8 4711 2222"
+	want := func(what, echo string) {
+		s.Helper()
+		eventually(s, what, func() error {
+			lines, err := speak(address+":2222", header+"\r\nhello\r\n", 2)
+			if err == nil && (!strings.HasPrefix(lines[0], "SSH-2.0-standin a-") || !strings.HasSuffix(lines[1], ": "+echo)) {
+				err = fmt.Errorf("it says %q", lines)
+			}
+			return err
+		})
+	}
+	want("the Service gets the PROXY header", header)
+	s.kubectl("annotate", "--namespace="+s.name, "service/told", "weirproxy.github.io/send-proxy-protocol-")
+	want("without the annotation the Service gets no PROXY header", "hello")
+	s.kubectl("annotate", "--namespace="+s.name, "service/told", "weirproxy.github.io/send-proxy-protocol=v1")
+	want("the Service gets the PROXY header again", header)
+	s.apply(toLines(s.name, "a"))
+	want("the Service without the annotation gets no PROXY header", "hello")
+	s.delete("tcproute/lines")
+}
+
+// wantLocalEndpoints checks that the annotation require-local of a Service of a route counts in a namespace of
+// operators, and nowhere else.
+func (s *stage) wantLocalEndpoints(w *weir) {
+	s.Helper()
+	w.wantVerdict(200, "")
+	other := s.stranger()
+	other.apply(service("absent"), toLines(s.name, "absent")) // no Pod
+	s.kubectl("annotate", "--namespace="+other.name, "service/absent", "weirproxy.github.io/require-local=true")
+	if text := other.wantEvent("Service", "absent", "OperatorOnly"); !strings.Contains(text, "kubernetes.operator_namespaces") {
+		s.Errorf("the event says %q", text)
+	}
+	w.wantMetric(1, "weir_kubernetes_faults", "kind", "services", "reason", "OperatorOnly")
+	w.wantVerdict(200, "")
+	other.delete("tcproute/lines")
+
+	s.apply(service("absent"), toLines(s.name, "absent"))
+	s.kubectl("annotate", "--namespace="+s.name, "service/absent", "weirproxy.github.io/require-local=true")
+	w.wantVerdict(503, s.name+"/absent")
+	s.delete("tcproute/lines") // an annotation counts only while a route uses the Service
+	w.wantVerdict(200, "")
+	s.apply(toLines(s.name, "absent"))
+	w.wantVerdict(503, s.name+"/absent")
+	s.kubectl("annotate", "--namespace="+s.name, "service/absent", "weirproxy.github.io/require-local-")
+	w.wantVerdict(200, "")
+	s.delete("tcproute/lines")
+}
+
+// wantServedBeforeTold changes an HTTPRoute many times. As soon as its status says that a generation is accepted, requests get
+// the answer of this generation.
+func (s *stage) wantServedBeforeTold(address string) {
+	s.Helper()
+	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: turns}, spec: {parentRefs: [{name: edge, sectionName: web}], hostnames: [turns.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}`)
+	s.wantCondition("turns", "Accepted", "True")
+	kept, path := client(address, false), "/apis/gateway.networking.k8s.io/v1/namespaces/"+s.name+"/httproutes"
+	for turn := range 60 {
+		var route acceptedRoute
+		body := fmt.Sprintf(`{"spec":{"rules":[{"matches":[{"path":{"value":"/turn-%[1]d"}},{"path":{"value":"/any"}}],"filters":[{"type":"RequestHeaderModifier","requestHeaderModifier":{"set":[{"name":"X-Turn","value":"%[1]d"}]}}],"backendRefs":[{"name":"a","port":80}]}]}}`, turn)
+		if err := s.request("PATCH", path+"/turns", body, &route); err != nil {
+			s.Fatal(err)
+		}
+		if err := s.awaitAccepted(path, route); err != nil {
+			s.Fatalf("turn %d: %v", turn, err)
+		}
+		for _, c := range []*http.Client{kept, client(address, false)} {
+			for _, at := range []string{fmt.Sprintf("/turn-%d", turn), "/any"} {
+				if a, err := ask(c, "http://turns.example"+at); err != nil || a.Status != 200 || a.Headers.Get("X-Turn") != fmt.Sprint(turn) {
+					s.Errorf("turn %d: %s is answered with %v, X-Turn %q, %v", turn, at, a, a.Headers.Get("X-Turn"), err)
+				}
+			}
+		}
+	}
+	s.delete("httproute/turns")
+}
+
+// acceptedRoute has the fields of an HTTPRoute that say whether it is accepted.
+type acceptedRoute struct {
+	Metadata struct {
+		Name, ResourceVersion string
+		Generation            int64
+	}
+	Status struct {
+		Parents []struct {
+			Conditions []struct {
+				Type, Status       string
+				ObservedGeneration int64
+			}
+		}
+	}
+}
+
+// awaitAccepted watches a route from the given state on, and returns as soon as its generation is accepted.
+func (s *stage) awaitAccepted(path string, route acceptedRoute) error {
+	resp, err := s.api.Get("https://" + apiAddress + ":6443" + path + "?watch=1&fieldSelector=metadata.name%3D" + route.Metadata.Name + "&resourceVersion=" + route.Metadata.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for in := json.NewDecoder(resp.Body); ; {
+		var change struct{ Object acceptedRoute }
+		if err := in.Decode(&change); err != nil {
+			return fmt.Errorf("the generation %d is not accepted: %w", route.Metadata.Generation, err)
+		}
+		for _, p := range change.Object.Status.Parents {
+			for _, c := range p.Conditions {
+				if c.Type == "Accepted" && c.Status == "True" && c.ObservedGeneration == route.Metadata.Generation {
+					return nil
+				}
+			}
+		}
+	}
 }
 
 // gatewayRoute is a route of the Gateway edge to the Service a, for the path of its name.

@@ -122,14 +122,8 @@ func (s *stage) nginx(suites []*suite, data map[string]string) *nginx {
 		}
 	}
 	s.apply(objects...)
-	if data != nil { // in the place where the manifests let weir read it
-		s.cluster.kubectl("", "create", "namespace", "ingress-nginx")
-		if _, err := s.cluster.kubectl(configMap("ingress-nginx-controller", data), "apply", "--namespace=ingress-nginx", "-f", "-"); err != nil {
-			s.Fatal(err)
-		}
-		s.Cleanup(func() {
-			s.cluster.kubectl("", "delete", "configmap", "ingress-nginx-controller", "--namespace=ingress-nginx")
-		})
+	if data != nil {
+		s.settingsOf(data)
 	}
 
 	n := &nginx{dir: s.TempDir(), address: "10.10.2.1"}

@@ -21,10 +21,11 @@ const (
 type Anchor uint8
 
 const (
-	Whole       Anchor = iota // it matches the whole value
-	Start                     // it matches the beginning of the value
-	StartFolded               // the same, in any case
-	Anywhere                  // it matches a part of the value
+	Whole         Anchor = iota // it matches the whole value
+	Start                       // it matches the beginning of the value
+	StartFolded                 // the same, in any case, and a dollar as in nginx
+	Anywhere                    // it matches a part of the value
+	AnywhereNginx               // the same, and a dollar as in nginx
 )
 
 var (
@@ -33,7 +34,7 @@ var (
 )
 
 // Compile compiles a regular expression (RE2). beginning is the text, in lower case, with which
-// each match begins in some case; empty with Anywhere. The error quotes text.
+// each match begins in some case; empty with Anywhere and AnywhereNginx. The error quotes text.
 func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string, err error) {
 	if len(text) > MaxText {
 		return nil, "", errLongExpression
@@ -48,6 +49,9 @@ func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string,
 		errors.As(err, &wrong)
 		return nil, "", errorOf(text, wrong)
 	}
+	if at == StartFolded || at == AnywhereNginx {
+		dollarsAsNginx(parsed)
+	}
 	if instructions(parsed) > maxInstructions {
 		return nil, "", errLargeExpression
 	}
@@ -56,16 +60,29 @@ func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string,
 	switch at {
 	case Whole:
 		anchored += `\z`
-	case Anywhere:
+	case Anywhere, AnywhereNginx:
 		anchored = parsed.String()
 	}
 	if compiled, err = regexp.Compile(anchored); err != nil {
 		return nil, "", fmt.Errorf("compiling the regular expression %q: %w", text, err)
 	}
-	if at != Anywhere {
+	if at != Anywhere && at != AnywhereNginx {
 		beginning, _ = literal(parsed)
 	}
 	return compiled, beginning, nil
+}
+
+// dollarsAsNginx lets each dollar match before a line feed at the end of the value as well, as PCRE does. Otherwise
+// the path /admin%0A would not be one that /admin$ protects in nginx.
+func dollarsAsNginx(e *syntax.Regexp) {
+	if e.Op == syntax.OpEndText && e.Flags&syntax.WasDollar != 0 {
+		feed := &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{'\n'}}
+		*e = syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{{Op: syntax.OpQuest, Sub: []*syntax.Regexp{feed}}, {Op: syntax.OpEndText}}}
+		return
+	}
+	for _, part := range e.Sub {
+		dollarsAsNginx(part)
+	}
 }
 
 // instructions is at least the number of instructions to which an expression compiles.

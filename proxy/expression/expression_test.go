@@ -61,6 +61,35 @@ func TestBeginnings(t *testing.T) {
 	f("/sK", "/sk")
 }
 
+// In nginx (PCRE) a dollar matches at the end of a value, and before a line feed at its end.
+func TestDollars(t *testing.T) {
+	for _, c := range []struct {
+		text, value  string
+		plain, nginx bool
+	}{
+		{"/admin$", "/admin", true, true},
+		{"/admin$", "/admin\n", false, true},
+		{"/admin$", "/admin\n\n", false, false},
+		{"/admin$", "/admin\nx", false, false},
+		{"/admin(/|$)(.*)", "/admin\n", false, true},
+		{"/(a|b$|c)$", "/b\n", false, true},
+		{`/admin\z`, "/admin\n", false, false},
+		{`/admin\$`, "/admin\n", false, false},
+		{`/admin[$]`, "/admin$", true, true},
+		{"(?m)/admin$", "/admin\nx", true, true},
+	} {
+		for at, want := range map[Anchor]bool{Start: c.plain, Anywhere: c.plain, StartFolded: c.nginx, AnywhereNginx: c.nginx} {
+			compiled, _, err := Compile(c.text, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := compiled.MatchString(c.value); got != want {
+				t.Errorf("%q matches %q by anchor %d: %v, want %v", c.text, c.value, at, got, want)
+			}
+		}
+	}
+}
+
 // A regular expression never compiles to more instructions than the estimate.
 func FuzzExpressions(f *testing.F) {
 	f.Add("/v[0-9]+/items(/|$)", "/v1/items", false)

@@ -2,9 +2,11 @@ package filter
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
@@ -130,6 +132,11 @@ func newScriptText(text script.Text) (all scriptText) {
 					b = append(b, "on"...)
 				}
 				return b
+			}
+		case name == script.Msec:
+			one.value = func(b []byte, _ Exchange) []byte {
+				now := time.Now().UnixMilli()
+				return fmt.Appendf(b, "%d.%03d", now/1000, now%1000)
 			}
 		case strings.HasPrefix(name, script.VarPrefix):
 			n, _ := strconv.Atoi(name[len(script.VarPrefix):])
@@ -288,13 +295,28 @@ func (s *snippet) redirect(status int, to []byte, x Exchange) {
 	if bytes.HasPrefix(to, slash) {
 		to = append(appendHost(append([]byte(schemeOf(x)), "://"...), x), to...)
 	}
-	if !message.ValidTarget(to) {
+	if len(to) == 0 || !isFieldValue(to) {
 		x.Refuse(refuseRewrite)
 		return
 	}
+	to = appendLocation(nil, to)
 	res := x.Begin(status, "snippet")
 	res.AddSpans(res.StoreString("Location"), res.Store(to))
 	x.Send("this has moved\n")
+}
+
+// appendLocation appends the URL of a redirect, which may have a fragment. It percent-encodes spaces and non-ASCII
+// characters: nginx sends those of decoded paths as they are, and browsers encode them.
+func appendLocation(b, url []byte) []byte {
+	const digits = "0123456789ABCDEF"
+	for _, c := range url {
+		if c <= ' ' || c >= 0x7f {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
 }
 
 // rewrite redirects the request, or gives the endpoint another path, if the path matches.

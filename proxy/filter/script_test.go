@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproxy/weir/config"
@@ -61,6 +62,11 @@ func TestScripts(t *testing.T) {
 	f("return 302 /new$is_args$args;", "GET /a?b", "302 snippet this has moved", "Location: http://app.test/new?b")
 	f("return 302 /new$is_args$args;", "GET /a", "302 snippet this has moved", "Location: http://app.test/new")
 	f("return 302 https://a.test$uri;", "GET /%0d%0aX", "400 rewrite", "")
+	f("return 302 https://a.test$uri;", "GET /a%20b/%c3%a9", "302 snippet this has moved", "Location: https://a.test/a%20b/%C3%A9")
+	f("return 302 https://a.test/#/login;", "GET /", "302 snippet this has moved", "Location: https://a.test/#/login")
+	f("rewrite ^/(.*)$ https://a.test/#/$1 permanent;", "GET /b%23c", "301 snippet this has moved", "Location: https://a.test/#/b%23c")
+	f("return 302 https://a.test/$http_x;", "GET /; X: b c", "302 snippet this has moved", "Location: https://a.test/b%20c")
+	f("return 302 $arg_to;", "GET /", "400 rewrite", "")
 	secret := `if ($http_x_secret != "yes") { return 403; }`
 	f(secret, "GET /", "403 snippet ", "")
 	f(secret, "GET /; X-Secret: yes", "X-Secret: yes", "")
@@ -73,6 +79,7 @@ func TestScripts(t *testing.T) {
 	f(admin, "GET /x/admin", "", "")
 	f(`if ($uri !~ \.js$) { return 404; }`, "GET /a.js", "", "")
 	f(`if ($uri !~* \.js$) { return 404; }`, "GET /a.css", "404 snippet ", "")
+	f(`if ($uri ~ "^/admin$") { return 403; }`, "GET /admin%0a", "403 snippet ", "") // as in nginx
 	f("rewrite ^/old$ /new permanent;", "GET /old?a=b", "301 snippet this has moved", "Location: http://app.test/new?a=b")
 	f("rewrite ^/old$ /new? permanent;", "GET /old?a=b", "301 snippet this has moved", "Location: http://app.test/new")
 	f("rewrite ^/old$ /new permanent;", "GET /old/x", "", "")
@@ -135,6 +142,16 @@ func TestScriptRewrites(t *testing.T) {
 			t.Errorf("%s becomes %q, want %q", path, x.req.Bytes(x.req.Rewritten), want)
 		}
 	}
+}
+
+// The variable $msec is the time in seconds, with three decimals.
+func TestScriptTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(1023 * time.Millisecond)
+		if got, _, _ := runScript(t, "", `proxy_set_header X-Start "t=${msec}";`, "GET /", 200, ""); got != "X-Start: t=946684801.023" {
+			t.Errorf("the endpoint gets %q", got)
+		}
+	})
 }
 
 // The steps of the server come before CORS, and those of the location after it.

@@ -30,6 +30,9 @@ func Parse(host, location string, constants map[string]string) (*Program, error)
 	b.inherit(outer)
 	slices.Sort(b.program.Ignored)
 	b.program.Ignored = slices.Compact(b.program.Ignored)
+	if err := checkSize(b.program); err != nil {
+		return nil, err
+	}
 	return b.program, nil
 }
 
@@ -214,6 +217,8 @@ func (b *builder) text(text string) (Text, error) {
 			return Part{Variable: IsArgs}, true
 		case "https":
 			return Part{Variable: HTTPS}, true
+		case "msec":
+			return Part{Variable: Msec}, true
 		case "literal_dollar":
 			return Part{Text: "$"}, true
 		}
@@ -253,7 +258,7 @@ func (b *builder) set(d directive) (*Step, error) {
 	return &Step{Kind: Set, Variable: n, Text: text}, nil
 }
 
-var reserved = []string{"uri", "document_uri", "is_args", "https", "literal_dollar", "server_name", "server_port", "limit_rate", "namespace", "ingress_name", "service_name", "service_port", "location_path",
+var reserved = []string{"uri", "document_uri", "is_args", "https", "msec", "literal_dollar", "server_name", "server_port", "limit_rate", "namespace", "ingress_name", "service_name", "service_port", "location_path",
 	"proxy_upstream_name", "proxy_host", "pass_server_port", "pass_port", "proxy_alternative_upstream_name", "balancer_ewma_score", "cors", "auth_cookie",
 	"auth_path", "cache_key", "tmp_cache_key", "target", "redirect_to", "full_x_forwarded_for", "connection_upgrade", "req_id"}
 
@@ -321,7 +326,7 @@ func Compile(text string, anyCase bool) (e *Expression, err error) {
 		text = "(?i)" + text
 	}
 	e = new(Expression)
-	e.Regexp, _, err = expression.Compile(text, expression.Anywhere)
+	e.Regexp, _, err = expression.Compile(text, expression.AnywhereNginx)
 	var wrong *expression.Error
 	if errors.As(err, &wrong) {
 		u := &Unsupported{fmt.Sprintf("the regular expression %q with %s", wrong.Text, wrong.Has), wrong.Instead}

@@ -83,6 +83,8 @@ func TestParse(t *testing.T) {
 	f("add_header X-A b;", "0:add X-A=b")
 	f("add_header X-A \"b; c\" always; add_header\n  X-C 'd\\'e' ;", "0:always X-A=b; c 0:add X-C=d'e")
 	f("add_header X-Uri $uri$is_args$args; add_header X-N \"${namespace}-$http_x_a\";", "0:add X-Uri=<normal_path><is_args><query> 0:add X-N=shop-<header.x-a>")
+	f(`proxy_set_header X-Start "t=${msec}";`, "0:request X-Start=t=<msec>")
+	f("set $msec 1;", "error: set of the variable $msec")
 	f(`more_set_headers "X-A: b" 'X-C:d' "X-E";`, "0:replace X-A=b 0:replace X-C=d 0:replace X-E=")
 	f("more_set_headers -s 404 'X-A: b';", "error: the option -s of more_set_headers")
 	f("more_clear_headers X-A 'X-B-*';", "0:remove X-A= 0:remove X-B-*=")
@@ -225,4 +227,43 @@ func FuzzParse(f *testing.F) {
 			t.Error("there are no changes of headers")
 		}
 	})
+}
+
+// TestParseSize has programs that could make gigabytes of one request, and large ones that cannot.
+func TestParseSize(t *testing.T) {
+	redirects, headers, chain := strings.Builder{}, strings.Builder{}, strings.Builder{}
+	for n := range 150 {
+		fmt.Fprintf(&redirects, "rewrite ^/old%d/(.*)$ https://new.example/%d/$1 permanent;\nif ($host = h%d.example) { set $site h%d; }\n", n, n, n, n)
+		fmt.Fprintf(&headers, "add_header X-H%d \"$scheme://$host\";\n", n)
+	}
+	chain.WriteString("set $a x;")
+	for range 60 {
+		chain.WriteString("set $a \"$a$a\";")
+	}
+	for _, c := range []struct {
+		name, host, location string
+		fits                 bool
+	}{
+		{"redirects and conditions", "", redirects.String(), true},
+		{"headers with small variables", "", headers.String(), true},
+		{"a few variables of the client", "", "set $a $http_a; set $b \"$a $http_b\"; proxy_set_header X-A $b; add_header X-B $request_uri;", true},
+		{"a variable that repeats itself", "", chain.String() + " add_header X-A $a;", false},
+		{"the same for the host", chain.String(), "", false},
+		{"across both", "set $a $uri$uri$uri$uri$uri$uri$uri$uri;", "set $b $a$a$a$a$a$a$a$a; add_header X-A $b;", false},
+		{"in blocks", "", "set $a $uri; if ($host = a) { set $a $a$a$a$a$a$a$a$a; } if ($host != b) { set $a $a$a$a$a$a$a$a$a; }", false},
+		{"one text", "", "add_header X-A \"" + strings.Repeat("$uri", 1000) + "\";", false},
+		{"many headers of responses", "", strings.Repeat("more_set_headers \"X-A: $uri\";", 100), false},
+		{"many headers of requests", "", strings.Repeat("proxy_set_header X-A $http_a;", 100), false},
+		{"the text of a response", "", "return 200 \"" + strings.Repeat("$request_uri", 100) + "\";", false},
+		{"a text to compare with", "", "if ($host = \"" + strings.Repeat("$uri", 100) + "\") { return 403; }", false},
+		{"groups of a rewrite", "", "rewrite ^(.*)$ /" + strings.Repeat("$1", 100) + " break;", false},
+		{"groups of a large variable", "", "set $a $uri$uri$uri$uri$uri$uri$uri$uri$uri$uri; if ($a ~ (.*)) { add_header X-A $1$1$1$1$1$1$1; }", false},
+		{"the path after a rewrite", "", "rewrite ^(.*)$ /$1$1$1$1 break; add_header X-A $uri$uri$uri$uri$uri;", false},
+		{"an encoded URL", "", "return 302 \"https://a.example/?" + strings.Repeat("$escaped_request_uri", 30) + "\";", false},
+	} {
+		_, err := Parse(c.host, c.location, nil)
+		if c.fits && err != nil || !c.fits && (err == nil || !strings.Contains(err.Error(), "so many variables")) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
 }

@@ -159,3 +159,18 @@ func escape(b *strings.Builder, c byte) {
 		b.WriteByte(c)
 	}
 }
+
+// Word reads a text that is one word of nginx configuration, which may be quoted.
+func Word(text string) (string, error) {
+	l := &lexer{text: text}
+	word, err := l.word()
+	if err == nil && strings.TrimSpace(l.text) != "" {
+		err = fmt.Errorf("several words")
+	}
+	return word, err
+}
+
+// Quote returns a word of nginx configuration that means the text.
+func Quote(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}

@@ -16,6 +16,7 @@ type Text []Part
 const (
 	NormalPath = "normal_path" // decoded, with slashes merged; after a rewrite the new one
 	IsArgs     = "is_args"     // a question mark, if the request has a query
+	Msec       = "msec"        // the time in seconds since 1970, with three decimals
 	HTTPS      = "https"       // on, if the client used TLS; otherwise nothing
 	VarPrefix  = "set."        // and the number of a variable of set
 	GroupPath  = "group."      // and the number of a group of the last expression that matched

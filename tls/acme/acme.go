@@ -284,6 +284,31 @@ func newPlaceholder() (*placeholder, error) {
 	return p, nil
 }
 
+// Ends returns the end of the certificate that weir has for the host of each entry, which has one host and an issuer. It is
+// zero if there is none.
+func (m *Manager) Ends(entries []*config.ACME) []time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]time.Time, len(entries))
+	of := make(map[*config.ACMEIssuer]*authority) // entries with one issuer have the same settings
+	for i, e := range entries {
+		a, known := of[e.Issuer]
+		if !known {
+			a = m.authorities[settingsOf(e)]
+			of[e.Issuer] = a
+		}
+		if a == nil {
+			continue
+		}
+		if k := (*a.listed.Load())[nameOf(e.Hosts[0])]; k != nil {
+			if c := k.certificate(); c != nil {
+				all[i] = c.Leaf.NotAfter
+			}
+		}
+	}
+	return all
+}
+
 // Served reports for each name that an entry lists whether weir has a certificate for it.
 func (m *Manager) Served() map[string]bool {
 	m.mu.Lock()

@@ -89,6 +89,29 @@ func TestServesWhatTheStorageHas(t *testing.T) {
 	}
 }
 
+// Each order of an issuer has the end of its own certificate.
+func TestEndsOfOrders(t *testing.T) {
+	issuer := &config.ACMEIssuer{Name: "public"}
+	order := func(dir string, issuer *config.ACMEIssuer, host string) config.Certificate {
+		c := entryFor(dir, host)
+		c.ACME.Issuer, c.ACME.Owner = issuer, "gateway/"+host
+		return c
+	}
+	dir := t.TempDir()
+	all := []config.Certificate{order(dir, issuer, "app.example.org"), order(dir, issuer, "new.example.org"), order(t.TempDir(), &config.ACMEIssuer{Name: "other"}, "app.example.org")}
+	plant(t, all[0], "app.example.org", 90*24*time.Hour)
+	h := newHarness(t, nil)
+	entries := []*config.ACME{all[0].ACME, all[1].ACME, all[2].ACME}
+	if got := h.Ends(entries); !got[0].IsZero() {
+		t.Errorf("before there is a plan: %v", got)
+	}
+	h.use(all...)
+	found := h.expect(Found, "app.example.org")
+	if got := h.Ends(entries); !got[0].Equal(found.NotAfter) || !got[1].IsZero() || !got[2].IsZero() {
+		t.Errorf("the certificate ends at %v, and the orders have %v", found.NotAfter, got)
+	}
+}
+
 // If a storage is down at the start, or a folder cannot be made, weir starts
 // nevertheless. When the storage works again, weir uses it without help of an operator.
 func TestStorageIsDownAtTheStart(t *testing.T) {

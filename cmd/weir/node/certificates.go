@@ -167,6 +167,7 @@ func (s *server) certificateMissing(name string) {
 // certificateEvent logs the result for a certificate from an authority.
 func (s *server) certificateEvent(e acme.Event) {
 	s.issuing.note(e)
+	s.tellSoon() // the status of a Gateway says what became of its order
 	fields := []zap.Field{zap.String("name", e.Name), zap.String("directory", e.Directory)}
 	if !e.NotAfter.IsZero() {
 		fields = append(fields, zap.Time("not_after", e.NotAfter.UTC()))

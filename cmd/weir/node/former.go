@@ -133,6 +133,7 @@ func (b *former) memory() func() int64 {
 // before a configuration takes effect.
 func (s *server) adoptFormer(b *former) error {
 	s.former, s.gate = b, make(chan struct{})
+	s.upgrade.adopt(b.state.Binary, b.state.Args)
 	s.beside.Store(true)
 	if err := s.tickets.Adopt(b.state.Tickets); err != nil {
 		return err
@@ -224,6 +225,7 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 		select {
 		case n, open := <-s.former.notes:
 			s.adoptOperators(n)
+			s.health.AdoptLoadBalancers(n.LoadBalancers)
 			if !open || n.Kind == kind {
 				return nil
 			}
@@ -258,10 +260,14 @@ func endedBy(sig os.Signal) error {
 // follow waits for notes of the former process until that process has ended.
 func (s *server) follow(reload func()) {
 	for n := range s.former.notes {
-		if n.Kind == noteReload {
+		switch n.Kind {
+		case noteReload:
 			reload()
+		case noteRemaining:
+			s.tracker.SetFormer(n.Connections)
 		}
 	}
+	s.tracker.SetFormer(0)
 	s.former.conn.Close()
 	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
 	s.besides(nil)

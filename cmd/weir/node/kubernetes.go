@@ -36,6 +36,7 @@ type cluster struct {
 	bare     map[string]*kube.Backend // the backends of adopted without endpoints that objects use; guarded by s.change
 	empty    map[string]time.Time     // when each of them lost its last endpoint; guarded by s.change
 	awaiting bool                     // a timer will call retell; guarded by s.change
+	ordered  ordered                  // certificates for Gateways; guarded by s.change
 	known    chan struct{}
 	faults   atomic.Pointer[[]event.Event]     // of the objects in effect
 	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than listeners is not in effect

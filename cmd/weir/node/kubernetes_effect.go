@@ -25,7 +25,6 @@ func (s *server) adoptObjects(p *plan) {
 	s.cluster, c.adopted = c, p.objects
 	c.findBare(before)
 	s.objects.Show(c.source)
-	c.tellEffect(p.file)
 }
 
 // tellEffect reports the objects in effect, and their faults. The caller holds s.change.
@@ -33,23 +32,23 @@ func (c *cluster) tellEffect(file *config.Config) {
 	r := c.adopted.inEffect(c.s.backends.Refusals(), c.withoutEndpoints())
 	c.faults.Store(&r.Events)
 	if c.control != nil && c.adopted.known() {
-		c.control.InEffect(file, r)
+		c.control.InEffect(file, c.withOrders(r))
 	}
 }
 
-// retellAfter is how long weir waits for more refused addresses before it writes events
-// about them.
+// retellAfter is how long weir waits for more changes before it reports the objects in effect
+// again.
 const retellAfter = 100 * time.Millisecond
 
-// refusalsChanged is called by the backends when the refused addresses of objects have
-// changed.
-func (s *server) refusalsChanged() {
+// tellSoon is called when the faults of objects in effect have changed: the refused addresses of
+// backends, backends without endpoints, or orders of certificates.
+func (s *server) tellSoon() {
 	if !s.retelling.Swap(true) {
-		time.AfterFunc(retellAfter, s.tellRefusals)
+		time.AfterFunc(retellAfter, s.tellAgain)
 	}
 }
 
-func (s *server) tellRefusals() {
+func (s *server) tellAgain() {
 	s.retelling.Store(false)
 	s.change.Lock()
 	defer s.change.Unlock()

@@ -90,7 +90,7 @@ func (c *cluster) retell() {
 	c.s.change.Lock()
 	c.awaiting = false
 	c.s.change.Unlock()
-	c.s.refusalsChanged()
+	c.s.tellSoon()
 }
 
 // noticeEmpty is called after the endpoints of a backend changed. It updates the events if
@@ -98,6 +98,6 @@ func (c *cluster) retell() {
 func (c *cluster) noticeEmpty(backend string) {
 	c.noteBare(backend)
 	if _, was := c.empty[backend]; was != c.isEmpty(backend) {
-		c.s.refusalsChanged()
+		c.s.tellSoon()
 	}
 }

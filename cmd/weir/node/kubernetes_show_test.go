@@ -90,7 +90,7 @@ func TestRoutesStayOnOtherListeners(t *testing.T) {
 	l.Address = "192.0.2.1:8080"
 	o := &objects{routing: &kube.Routing{Gateways: &kube.GatewayRouting{Listeners: []config.Listener{l}, Status: []*gateway.Status{{Gateways: []gateway.GatewayStatus{
 		{Key: gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: "a", Name: "edge"}, UID: "u"}, GatewayStatus: gatewayv1.GatewayStatus{
-			Conditions: programmed, Listeners: []gatewayv1.ListenerStatus{{Name: "web", Conditions: programmed}}}, Names: map[gatewayv1.SectionName][]string{"web": {l.Name}}}}}}}}}
+			Conditions: programmed, Listeners: []gatewayv1.ListenerStatus{{Name: "web", Conditions: programmed}}}, Made: map[gatewayv1.SectionName]gateway.Made{"web": {Listeners: []string{l.Name}}}}}}}}}}
 	if o.inEffect(nil, nil) != o.routing {
 		t.Error("everything is bound, and the routing is another one")
 	}

@@ -126,6 +126,16 @@ type issuing struct {
 	names   map[string]acme.Event
 }
 
+// of returns the failed attempt for a name at an authority; the zero Event: none is known.
+func (i *issuing) of(name, directory string) acme.Event {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if e := i.names[name]; e.Directory == directory {
+		return e
+	}
+	return acme.Event{}
+}
+
 // errEarlier takes the place of the error if the storage has no error of the last attempt, because the process
 // ended during its attempt.
 var errEarlier = errors.New("an earlier attempt failed, or another process requests the certificate")

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -25,6 +28,26 @@ func writePIDFile(path string) error {
 		return fmt.Errorf("pid_file: %w", err)
 	}
 	return nil
+}
+
+// permitsPIDFile returns an error if this process could not write its id. It is called before this process
+// takes over: whoever knows weir by the file of the former process would lose it. If the former process could
+// not write one either, nothing is lost.
+func (b *former) permitsPIDFile(path string) error {
+	if path == "" || b.state.PIDFile == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Not the file itself: readers must never see an empty one.
+		if f, err = os.CreateTemp(filepath.Dir(path), ".weir*.pid"); err == nil {
+			defer os.Remove(f.Name())
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("pid_file: the new process could not write its id: %w", err)
+	}
+	return f.Close()
 }
 
 // removePIDFile removes the file, if it contains the id pid.

@@ -58,7 +58,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	defer signal.Stop(signals)
 	s := newServer(log, level, build)
 	s.watchResources(pressure.LimitMemory(os.LookupEnv, before.memory()))
-	s.path, s.confined, s.pidFile = path, did, cfg.PIDFile
+	s.path, s.confined = path, did
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a reload for a changed file must wait
 	err := s.startFirst(cfg, before, signals)
@@ -76,6 +76,8 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	before.removePIDFile(cfg.PIDFile)
 	if err := writePIDFile(cfg.PIDFile); err != nil {
 		s.log.Error("cannot write the file of the process id", zap.Error(err))
+	} else {
+		s.pidFile = cfg.PIDFile
 	}
 	defer func() {
 		if !s.hasLeft() { // the new process writes the file
@@ -102,7 +104,7 @@ func (s *server) startFirst(cfg *config.Config, before *former, signals <-chan o
 		}
 		return s.start(cfg, nil)
 	}
-	if err := errors.Join(s.confined.permits(cfg), s.adoptFormer(before)); err != nil {
+	if err := errors.Join(s.confined.permits(cfg), before.permitsPIDFile(cfg.PIDFile), s.adoptFormer(before)); err != nil {
 		return err
 	}
 	if err := s.start(cfg, nil); err != nil {
@@ -257,13 +259,23 @@ func (s *server) loadAndApply() error {
 	logWarnings(s.log, cfg.Warnings)
 	if old := s.configInEffect(); old != nil {
 		for _, key := range config.ChangedByRestart(old, cfg) {
-			s.log.Warn("a changed " + key + " takes effect only after a restart")
+			s.log.Warn("a changed " + key + " takes effect only after a restart" + orUpgrade(key))
 		}
 	}
 	if err := s.confined.permits(cfg); err != nil {
 		return err
 	}
 	return s.start(cfg, read)
+}
+
+// orUpgrade says whether an upgrade also changes a key that a reload cannot change. The new process of
+// an upgrade has the rights of the old one.
+func orUpgrade(key string) string {
+	switch key {
+	case "user", "landlock", "seccomp":
+		return ""
+	}
+	return " or an upgrade (SIGUSR2)"
 }
 
 // start first watches the files of a configuration that was just loaded, and then puts it

@@ -77,10 +77,11 @@ type server struct {
 	patience    time.Duration                         // for the first objects of a new cluster
 	retryAfter  time.Duration                         // time until objects that are not in effect are tried again
 	emptyAfter  time.Duration                         // how long a backend must have no endpoint before events report it
-	retelling   atomic.Bool                           // a timer will call tellRefusals
+	orderWithin time.Duration                         // how long the state of an order may be unknown
+	retelling   atomic.Bool                           // a timer will call tellAgain
 
 	confined *confined // the rights that this process gave up; nil: none
-	pidFile  string    // path; empty: none
+	pidFile  string    // path of the file that has the id of this process; empty: none
 
 	terminal     bool   // the log goes to a terminal
 	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration sets another path
@@ -150,7 +151,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.checks = health.NewChecker()
 	s.lookup = backend.SystemLookup
 	s.backends = backend.NewSet(backend.Options{Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return s.lookup(ctx, host) },
-		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
+		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.tellSoon})
 	s.filters.Register(s.registry)
 	s.filters.RemoteKeys = filter.RemoteKeys{Get: s.requestKeys, Tell: s.keysRequested}
 	s.shown = backend.NewMetrics(s.registry, s.backends)
@@ -158,7 +159,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	health.NewMetrics(s.registry, s.node)
 	s.objects, s.written = kube.NewMetrics(s.registry), writer.NewMetrics(s.registry)
 	s.connect, s.begin = connectKube, s.newControl
-	s.patience, s.retryAfter, s.emptyAfter = clusterPatience, retryObjects, emptyAfter
+	s.patience, s.retryAfter, s.emptyAfter, s.orderWithin = clusterPatience, retryObjects, emptyAfter, orderWithin
 	s.health = health.NewPort(s.node)
 
 	s.newCertificates()
@@ -231,6 +232,9 @@ func (s *server) adopt(p *plan) {
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
 	s.retire(orphans, p.cfg.Drain.Timeout)
+	if c := s.cluster; c != nil { // last: what a status says has taken effect
+		c.tellEffect(p.file)
+	}
 }
 
 func requireLocal(cfg *config.Config) []string {

@@ -32,10 +32,10 @@ const mostNotes = 8 << 20
 // connection, has ended.
 const exitPatience = 5 * time.Second
 
-// startSuccessor starts a binary with the sockets. The new process has the arguments, environment
-// and rights of this one. It has a process group of its own until it takes over (former.rejoin), so
+// startSuccessor starts a binary with the sockets. The new process has the environment and the rights
+// of this one. It has a process group of its own until it takes over (former.rejoin), so
 // that kill also ends what a script has started.
-func startSuccessor(binary string, passed []sockets.Inherited) (*successor, error) {
+func startSuccessor(binary string, args []string, passed []sockets.Inherited) (*successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
@@ -53,7 +53,7 @@ func startSuccessor(binary string, passed []sockets.Inherited) (*successor, erro
 	}
 	unix.Seek(0, 0, io.SeekStart) // a configuration from standard input is read again
 	// Not os.StartProcess: it would make the sockets blocking, for both processes.
-	pid, err := syscall.ForkExec(binary, os.Args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}})
+	pid, err := syscall.ForkExec(binary, args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)

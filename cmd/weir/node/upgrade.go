@@ -60,6 +60,7 @@ type upgrade struct {
 	done   chan struct{} // closed when the current upgrade has ended; nil: no upgrade runs
 	left   chan struct{} // closed when the new process serves
 	binary string        // path
+	args   []string      // of the command line, with the name of the program
 	// container says why a container would end with this process; empty: none would.
 	container string
 }
@@ -67,8 +68,16 @@ type upgrade struct {
 // newUpgrade records the path by which this process was started. An upgrade starts the binary that is
 // there by then.
 func newUpgrade() *upgrade {
-	return &upgrade{at: stageNone, left: make(chan struct{}), binary: startedBinary(os.Args[0]),
+	return &upgrade{at: stageNone, left: make(chan struct{}), binary: startedBinary(os.Args[0]), args: os.Args,
 		container: endsContainer(os.Getpid(), os.Getppid(), processName(1))}
+}
+
+// adopt keeps the command line of the former process for the next upgrade. A script at the path may have
+// started this process by another one, and the next upgrade must find what is at the first path by then.
+func (u *upgrade) adopt(binary string, args []string) {
+	if binary != "" && len(args) > 0 {
+		u.binary, u.args = binary, args
+	}
 }
 
 // startedBinary returns the path by which this process was started. Symbolic links are kept,
@@ -185,7 +194,7 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		sockets.CloseAll(passed)
 		return nil, err
 	}
-	c, err := startSuccessor(u.binary, passed)
+	c, err := startSuccessor(u.binary, u.args, passed)
 	sockets.CloseAll(passed)
 	if err != nil {
 		return nil, err
@@ -239,7 +248,7 @@ func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 	s.change.Lock()
 	key := s.sticky.own
 	s.change.Unlock()
-	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: key, PIDFile: s.pidFile,
+	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: key, PIDFile: s.pidFile, Binary: s.upgrade.binary, Args: s.upgrade.args,
 		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
 }
 
@@ -274,7 +283,9 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.closeSockets()
 	c := s.upgrade.current()
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
-	c.conn.say(s.operatorsNote(noteLeft))                       // an error means that the new process has ended
+	left := s.operatorsNote(noteLeft)
+	left.LoadBalancers = s.health.LoadBalancers()
+	c.conn.say(left) // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
 	close(s.upgrade.left)
@@ -323,7 +334,35 @@ func (s *server) shutdownLeft(now <-chan struct{}) error {
 		cluster.handOver()
 	}
 	go s.acme.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go s.passRemaining(ended)
 	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
+}
+
+// passInterval is how often the old process tells the new one how many connections it has.
+const passInterval = time.Second
+
+// passRemaining tells the new process how many connections this one still has, until ended is closed.
+// Nobody can scrape this process any more.
+func (s *server) passRemaining(ended <-chan struct{}) {
+	c := s.upgrade.current()
+	tick := time.NewTicker(passInterval)
+	defer tick.Stop()
+	told := 0
+	for {
+		if open := s.tracker.Open(); open != told {
+			if c.conn.say(note{Kind: noteRemaining, Connections: open}) != nil {
+				return // the new process has ended
+			}
+			told = open
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		}
+	}
 }
 
 // besides tells the memory limits that another weir uses the same memory; nil: none does.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
@@ -35,18 +36,22 @@ type note struct {
 	// begun a drain, since the note state. nil: as in state.
 	Cordoned *bool `json:"cordoned,omitempty"`
 	Draining *bool `json:"draining,omitempty"`
+	// LoadBalancers, of left, have asked the health port of the old process.
+	LoadBalancers []health.LoadBalancer `json:"load_balancers,omitempty"`
+	Connections   int                   `json:"connections,omitempty"` // of remaining
 }
 
 // The kinds of notes, in the order of an upgrade.
 const (
-	noteState   = "state"   // old: the passedState
-	noteHello   = "hello"   // new: it is weir, and has read the state
-	noteReady   = "ready"   // new: it could serve
-	noteGo      = "go"      // old: accept
-	noteServing = "serving" // new: it accepts
-	noteLeft    = "left"    // old: it accepts no more
-	noteReload  = "reload"  // old: it has left, and got SIGHUP
-	noteFailed  = "failed"  // new: it ends; Error says why
+	noteState     = "state"     // old: the passedState
+	noteHello     = "hello"     // new: it is weir, and has read the state
+	noteReady     = "ready"     // new: it could serve
+	noteGo        = "go"        // old: accept
+	noteServing   = "serving"   // new: it accepts
+	noteLeft      = "left"      // old: it accepts no more
+	noteRemaining = "remaining" // old: so many connections are still open there
+	noteReload    = "reload"    // old: it has left, and got SIGHUP
+	noteFailed    = "failed"    // new: it ends; Error says why
 )
 
 // passedState describes the old process to the new one. It contains secrets.
@@ -55,7 +60,9 @@ type passedState struct {
 	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
 	Tickets   json.RawMessage     `json:"tickets"`
 	StickyKey string              `json:"sticky_key,omitempty"`
-	PIDFile   string              `json:"pid_file,omitempty"` // path
+	PIDFile   string              `json:"pid_file,omitempty"` // path of the file that has its id
+	Binary    string              `json:"binary,omitempty"`   // path
+	Args      []string            `json:"args,omitempty"`
 	Cordoned  bool                `json:"cordoned"`
 	Healthy   bool                `json:"healthy"`
 	Ready     bool                `json:"ready"`

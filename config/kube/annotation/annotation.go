@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +93,7 @@ func Unsupported(o metav1.Object) (guards, others []string) {
 		}
 	}
 	for _, key := range closingKeys(written) {
-		guards = append(guards, key+inConfigMap)
+		guards = append(guards, FromConfigMap(key))
 	}
 	return guards, others
 }
@@ -241,10 +242,17 @@ func (j judge) rate(value string, c context) (Rating, string) {
 	switch {
 	case j.look != nil:
 		return j.look(value, c)
-	case slices.ContainsFunc(j.exact, func(e string) bool { return strings.EqualFold(e, value) }):
+	case slices.ContainsFunc(j.exact, func(e string) bool { return strings.EqualFold(e, value) || sameTruth(e, value) }):
 		return Exact, ""
 	}
 	return j.rating, j.why
+}
+
+// sameTruth reports whether both texts are the same truth value, which ingress-nginx also reads from 0, f and F.
+func sameTruth(a, b string) bool {
+	x, errX := strconv.ParseBool(a)
+	y, errY := strconv.ParseBool(b)
+	return errX == nil && errY == nil && x == y
 }
 
 const unknown = "neither weir nor the documentation of the controller knows this annotation; check its spelling, or remove it"

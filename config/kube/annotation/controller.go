@@ -33,6 +33,9 @@ func ControllerKey(i *networkingv1.Ingress, key string) string {
 // inConfigMap follows the names of annotations that an Ingress does not have itself.
 const inConfigMap = " (from the ConfigMap of ingress-nginx)"
 
+// FromConfigMap is the name of a key of the ConfigMap of ingress-nginx's controller among the names of annotations.
+func FromConfigMap(key string) string { return key + inConfigMap }
+
 // KeyOf returns the annotation, without its prefix, or the key, if what Unsupported names came from the ConfigMap.
 func KeyOf(name string) (key string, ok bool) {
 	name, ok = strings.CutSuffix(name, inConfigMap)

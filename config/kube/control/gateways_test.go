@@ -150,6 +150,49 @@ func TestGatewayStatuses(t *testing.T) {
 	want("else.example/c theirs Accepted=True@1")
 }
 
+// An entry that another controller adds while weir writes stays.
+func TestNewEntriesOfOthersStay(t *testing.T) {
+	cluster := fake.New(t)
+	cluster.Change("shop", "httproutes", "app", &gatewayv1.HTTPRoute{})
+	theirs := gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "theirs"}, ControllerName: "else.example/c", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	var once sync.Once
+	cluster.Before(func(r fake.Request) bool {
+		if r.Verb == "patch" && r.Resource == "httproutes/status" {
+			once.Do(func() {
+				cluster.Change("shop", "httproutes", "app", &gatewayv1.HTTPRoute{Status: gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{theirs}}}})
+			})
+		}
+		return true
+	})
+	key := gateway.Key{Kind: gateway.KindHTTPRoute, ObjectName: config.ObjectName{Namespace: "shop", Name: "app"}, UID: types.UID(cluster.Objects("httproutes")["shop/app"]["metadata"].(map[string]any)["uid"].(string))}
+	status := &gateway.Status{Parents: []gateway.ParentStatus{{Key: key, RouteParentStatus: gatewayv1.RouteParentStatus{ParentRef: gatewayv1.ParentReference{Name: "a"}, ControllerName: "weir.example/c",
+		Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}}}
+	gatewayReplica(t, cluster, "a").Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+	until(t, "the route has both entries", func() bool {
+		return parents(t, cluster, "app") == "else.example/c theirs Accepted=True@1; weir.example/c a Accepted=True@1"
+	})
+}
+
+// An object that was created again with the same name does not get the status of the former object.
+func TestStatusIsOfOneObject(t *testing.T) {
+	formerly := gateway.Key{UID: "former"}
+	ancestor := &gateway.AncestorStatus{Key: formerly, PolicyAncestorStatus: gatewayv1.PolicyAncestorStatus{AncestorRef: gatewayv1.ParentReference{Namespace: new(gatewayv1.Namespace("shop"))}}}
+	d := &desired{class: &gateway.ClassStatus{Key: formerly}, gateway: &gateway.GatewayStatus{Key: formerly}, set: &gateway.SetStatus{Key: formerly},
+		parents: []owned[gateway.ParentStatus]{{nil, &gateway.ParentStatus{Key: formerly}}}, ancestors: []owned[gateway.AncestorStatus]{{nil, ancestor}}}
+	d.class.Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1)}
+	d.gateway.Conditions, d.set.Conditions = d.class.Conditions, d.class.Conditions
+	for _, now := range []types.UID{"now", "former"} {
+		meta := metav1.ObjectMeta{UID: now}
+		for _, o := range []metav1.Object{&gatewayv1.GatewayClass{ObjectMeta: meta}, &gatewayv1.Gateway{ObjectMeta: meta}, &gatewayv1.ListenerSet{ObjectMeta: meta}, &gatewayv1.HTTPRoute{ObjectMeta: meta},
+			&gatewayv1.GRPCRoute{ObjectMeta: meta}, &gatewayv1.TLSRoute{ObjectMeta: meta}, &gatewayv1.TCPRoute{ObjectMeta: meta}, &gatewayv1.BackendTLSPolicy{ObjectMeta: meta}} {
+			g := &gatewayStatuses{controller: "weir.example/c", wanted: map[objectKey]*desired{{}: d}}
+			if fields, differs := g.statusOf(objectKey{}, o); differs != (now == "former") {
+				t.Errorf("the UID is %q, and weir writes into the %T: %t, %v", now, o, differs, fields)
+			}
+		}
+	}
+}
+
 // A write that meets a newer object is repeated, and a missing right is reported once.
 func TestGatewayStatusMeetsOthers(t *testing.T) {
 	cluster := fake.New(t)
@@ -193,17 +236,19 @@ func TestGatewayStatusMeetsOthers(t *testing.T) {
 }
 
 // A condition of others stays, one of a newer generation too, and one whose status does not change
-// keeps its time.
+// keeps its time. Unknown replaces no other status of the same generation.
 func TestMergedConditions(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-time.Hour))
 	at := func(c metav1.Condition) metav1.Condition { c.LastTransitionTime = long; return c }
-	now := []metav1.Condition{at(conditionOf("Theirs", "True", 1)), at(conditionOf("A", "True", 1)), at(conditionOf("B", "True", 1)), at(conditionOf("C", "True", 9)), at(conditionOf("Own", "True", 1))}
-	got := merged(now, []metav1.Condition{conditionOf("A", "True", 2), conditionOf("B", "False", 2), conditionOf("C", "False", 2), conditionOf("D", "True", 2)}, "Own")
+	now := []metav1.Condition{at(conditionOf("Theirs", "True", 1)), at(conditionOf("A", "True", 1)), at(conditionOf("B", "True", 1)), at(conditionOf("C", "True", 9)), at(conditionOf("Own", "True", 1)), at(conditionOf("E", "True", 2)), at(conditionOf("F", "True", 1)), at(conditionOf("G", "Unknown", 2))}
+	got := merged(now, []metav1.Condition{conditionOf("A", "True", 2), conditionOf("B", "False", 2), conditionOf("C", "False", 2), conditionOf("D", "True", 2),
+		conditionOf("E", "Unknown", 2), conditionOf("F", "Unknown", 2), conditionOf("G", "Unknown", 2), conditionOf("H", "Unknown", 2)}, "Own")
 	var told []string
 	for _, c := range got {
 		told = append(told, fmt.Sprintf("%s=%s@%d old:%t", c.Type, c.Status, c.ObservedGeneration, c.LastTransitionTime.Equal(&long)))
 	}
-	if want := []string{"Theirs=True@1 old:true", "A=True@2 old:true", "B=False@2 old:false", "C=True@9 old:true", "D=True@2 old:false"}; !slices.Equal(told, want) {
+	if want := []string{"Theirs=True@1 old:true", "A=True@2 old:true", "B=False@2 old:false", "C=True@9 old:true",
+		"E=True@2 old:true", "F=Unknown@2 old:false", "G=Unknown@2 old:true", "D=True@2 old:false", "H=Unknown@2 old:false"}; !slices.Equal(told, want) {
 		t.Errorf("got %v, want %v", told, want)
 	}
 }
@@ -241,6 +286,13 @@ func TestEqualStatusesAreNotWritten(t *testing.T) {
 	policy := &gatewayv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{ancestor(written)}}}
 	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
 	f("a policy", fields, differs)
+
+	// An entry of another controller stays beside a new one of weir.
+	policy.Status.Ancestors[0].ControllerName = "else.example/c"
+	fields, differs = g.ancestorFields(&desired{ancestors: []owned[gateway.AncestorStatus]{{of: &gateway.AncestorStatus{Key: gateway.Key{UID: "u"}, PolicyAncestorStatus: ancestor(wanted)}}}}, policy)
+	if all := fields["ancestors"].([]gatewayv1.PolicyAncestorStatus); !differs || len(all) != 2 || all[0].ControllerName != "else.example/c" || all[1].ControllerName != "weir.example/c" {
+		t.Errorf("the ancestors are %+v", all)
+	}
 }
 
 // The entries of other controllers stay, and leave less room for the entries of weir. weir writes no entry for an

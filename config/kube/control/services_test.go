@@ -154,7 +154,7 @@ func TestServicesLeadToReplicas(t *testing.T) {
 	want("LoadBalancer <nil> 192.0.2.9 port-80:80>20000 port-81:81>20001; shop/edge-weir-ipv4 20000 20001", nil, balanced)
 }
 
-// weir changes no Service of others, and reports it once.
+// weir changes no Service of others, and reports it once. It deletes none, also when the Gateway needs no Service.
 func TestServiceOfOthers(t *testing.T) {
 	cluster := fake.New(t)
 	cluster.Change("shop", "services", "edge-weir", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "theirs"}}})
@@ -162,6 +162,10 @@ func TestServiceOfOthers(t *testing.T) {
 	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{edgeService("edge-weir", "192.0.2.1")}})
 	const trouble = "keep the Services of Gateways: weir cannot keep the services shop/edge-weir for the Gateway edge, because it exists already and does not belong to the Gateway; delete it, or rename the Gateway"
 	until(t, "weir reports the Service", func() bool { return slices.Equal(r.troubles(), []string{trouble}) })
+	later := edgeService("later-weir", "192.0.2.2") // weir writes Services in the order of their names
+	later.Service.Key.Name, later.Service.UID = "later", "u2"
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{edgeService("edge-weir"), later}})
+	until(t, "weir has written the next Service", func() bool { return strings.Contains(kept(cluster), "later-weir team=a None") })
 	r.Want(Wanted{Controller: "weir.example/c"})
 	if got := kept(cluster); !strings.HasPrefix(got, "edge-weir team=theirs") {
 		t.Errorf("the cluster has %s", got)

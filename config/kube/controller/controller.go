@@ -9,6 +9,7 @@ package controller
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -32,6 +33,13 @@ type Settings struct {
 	Hide []string
 	// Deny are the networks of clients that weir refuses.
 	Deny []netip.Prefix
+	// SetHeaders and AddHeaders are the values of proxy-set-headers and add-headers: each names a ConfigMap of HTTP
+	// headers for requests to Services, and for responses. Empty: none.
+	SetHeaders, AddHeaders string
+	// OriginalURI: Services get X-Original-URI. Compress: weir compresses responses.
+	OriginalURI, Compress bool
+	// Blocks are directives of nginx that refuse requests.
+	Blocks string
 
 	defaults map[string]string // the values of annotations, by their names, for Ingresses without them
 	auth     map[string]string // the same for auth-url and its family, which an Ingress overrides as a whole
@@ -227,7 +235,10 @@ func rateKey(name, value string) Rated {
 		if r.Rating, r.Why = k.rating, k.why; slices.ContainsFunc(k.exact, func(e string) bool { return strings.EqualFold(e, value) }) {
 			r.Rating, r.Why, r.Trust = annotation.Exact, "", false
 		} else if k.refuses != nil && k.refuses(value) {
-			r.Refused = true
+			r.Rating, r.Refused = annotation.No, true
+			if k.wrong != nil {
+				r.Why = fmt.Sprintf("weir does not support %v; write it in another way, or remove it", k.wrong(value))
+			}
 		}
 	}
 	return r

@@ -69,7 +69,19 @@ func TestRead(t *testing.T) {
 	f(map[string]string{"hsts-max-age": "3600", "hsts-include-subdomains": "false", "hsts-preload": "true", "http-redirect-code": "399"},
 		Settings{HSTS: &config.HSTS{MaxAge: hour, Preload: true}, RedirectStatus: 308})
 	f(map[string]string{"hsts": "nonsense", "hide-headers": " Server ,, X-A"}, Settings{HSTS: year, RedirectStatus: 308, Hide: []string{"Server", "X-A"}})
-	f(map[string]string{"proxy-set-headers": "a/b", "block-referers": ""}, Settings{HSTS: year, RedirectStatus: 308, closes: []string{"proxy-set-headers"}})
+	f(map[string]string{"block-user-agents": `~*chrome\/68\.0\ x,AlphaBot, "~^a b$",\~c`, "block-referers": ""}, Settings{HSTS: year, RedirectStatus: 308, Blocks: `if ($http_user_agent ~* "chrome\\/68\\.0\\ x") { return 403; }
+if ($http_user_agent ~* "^AlphaBot$") { return 403; }
+if ($http_user_agent ~ "^a b$") { return 403; }
+if ($http_user_agent ~* "^~c$") { return 403; }
+`})
+	for _, list := range []string{"~*(?=a)", "hostnames", "a b", `"a`, "a;b", "~(", "~*" + strings.Repeat("a", 2000)} {
+		f(map[string]string{"block-user-agents": list}, Settings{HSTS: year, RedirectStatus: 308, closes: []string{"block-user-agents"}})
+		if r := Rate(map[string]string{"block-referers": list}); !r[0].Refused || r[0].Rating != annotation.No {
+			t.Errorf("%s is rated %+v", list, r)
+		}
+	}
+	f(map[string]string{"proxy-set-headers": " a/b ", "add-headers": "a/c"}, Settings{HSTS: year, RedirectStatus: 308, SetHeaders: "a/b", AddHeaders: "a/c"})
+	f(map[string]string{"use-gzip": "false", "enable-brotli": "true", "proxy-add-original-uri-header": "true"}, Settings{HSTS: year, RedirectStatus: 308, Compress: true, OriginalURI: true})
 	f(map[string]string{"http-snippet": "map $a $b { default 1; }"}, Settings{HSTS: year, RedirectStatus: 308})
 	f(map[string]string{"http-snippet": "deny all;"}, Settings{HSTS: year, RedirectStatus: 308, closes: []string{"http-snippet"}})
 	f(map[string]string{"block-cidrs": "nonsense"}, Settings{HSTS: year, RedirectStatus: 308, closes: []string{"block-cidrs"}})
@@ -225,7 +237,7 @@ func table(what, dashes string, all map[string]*key) string {
 		switch {
 		case k.trust:
 			rating = "never applied"
-		case k.refuses != nil && dashes == "":
+		case k.refuses != nil && dashes == "" && k.rating == annotation.No:
 			rating = "no: 503"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", shown, rating, strings.ReplaceAll(k.why, "|", `\|`))

@@ -24,6 +24,7 @@ type key struct {
 	trust      bool                            // it decides whom to trust
 	snippet    string                          // the value is rated as this annotation
 	refuses    func(value string) bool         // weir answers 503 for Ingresses because of this value
+	wrong      func(value string) error        // what weir does not support of a value that it refuses; nil: why says it
 }
 
 func (k *key) converted(value string) string {
@@ -76,7 +77,7 @@ const (
 	errorLog   = "weir writes its log to standard error; log in weir's configuration has the level"
 	policies   = "a policy under tls_policies has versions and suites"
 	tickets    = "weir resumes sessions by tickets, whose keys its replicas share"
-	compressed = "compress of a route in weir's configuration compresses responses"
+	compressed = "weir has levels, sizes and types of its own"
 	traces     = "traces in weir's configuration has the receiver of spans and the share of requests"
 	snippets   = "weir does not read nginx configuration of this level; set in weir's configuration what it does"
 	streams    = "limits of raw TCP are tunnel_idle and max_lifetime in weir's configuration"
@@ -130,14 +131,13 @@ var keys = map[string]*key{
 	"server-tokens":               not("weir sends no Server header of its own", "false"),
 	"allow-backend-server-header": near("weir forwards the Server header of Services", "true"),
 	"no-tls-redirect-locations":   near("weir never redirects paths below /.well-known/acme-challenge/", "/.well-known/acme-challenge"),
-	"add-headers":                 not("weir does not read the ConfigMap that the key names; response of a route in weir's configuration sets HTTP headers"),
-	"proxy-set-headers":           closing("weir does not read the ConfigMap that the key names, and applications may trust its HTTP headers; remove the key, and set the headers in the application or in weir's configuration"),
+	"add-headers":                 {rating: annotation.Near, why: "weir sets these HTTP headers in responses of Ingresses only, before those of CORS; it leaves out an HTTP header whose value has a variable that weir does not know", set: func(v string, s *Settings) { s.AddHeaders = v }},
+	"proxy-set-headers":           {rating: annotation.Near, why: "each HTTP header replaces all others of its name, and nginx sends both; weir answers 503 for all Ingresses if the ConfigMap is missing when it starts, has a variable that weir does not know, or an HTTP header that only weir sets", set: func(v string, s *Settings) { s.SetHeaders = v }},
 	"default-type":                needless("weir adds no Content-Type to responses"),
 
 	// Who is refused.
 	"block-cidrs":       {rating: annotation.Near, why: "weir also refuses these clients where an Ingress has an address list of its own", set: block},
-	"block-user-agents": closing("let the load balancer or the application refuse these clients, and remove the key"),
-	"block-referers":    closing("let the load balancer or the application refuse these requests, and remove the key"),
+	"block-user-agents": blocking("block-user-agents", "$http_user_agent"), "block-referers": blocking("block-referers", "$http_referer"),
 
 	"limit-req-status-code": {rating: annotation.Exact, passed: true}, "limit-conn-status-code": {rating: annotation.Exact, passed: true},
 	"limit-conn-zone-variable": near("weir counts by the client's address", "$binary_remote_addr"),
@@ -152,7 +152,7 @@ var keys = map[string]*key{
 	"use-proxy-protocol":            trusting("a policy under proxy_protocol lists the networks that send PROXY headers", "false"),
 	"proxy-protocol-header-timeout": inFile("header_timeout of a policy under proxy_protocol has it", "5s"),
 	"generate-request-id":           near("weir makes an ID for each request, and takes none from clients"),
-	"proxy-add-original-uri-header": not("weir does not send X-Original-URI to Services", "false"),
+	"proxy-add-original-uri-header": exactly(func(v string, s *Settings) { s.OriginalURI = isTrue(v) }),
 
 	// TLS.
 	"ssl-protocols": inFile(policies, "TLSv1.2 TLSv1.3"), "ssl-ciphers": inFile(policies), "ssl-ecdh-curve": inFile(policies, "auto"), "ssl-dh-param": needless("weir has no suites with DHE"),
@@ -174,8 +174,8 @@ var keys = map[string]*key{
 	"grpc-buffer-size-kb": needless(internal),
 
 	// Compression.
-	"use-gzip": not(compressed, "false"), "gzip-level": needless(compressed), "gzip-min-length": needless(compressed), "gzip-types": needless(compressed), "gzip-disable": needless(compressed),
-	"enable-brotli": not(compressed, "false"), "brotli-level": needless(compressed), "brotli-min-length": needless(compressed), "brotli-types": needless(compressed),
+	"use-gzip": compresses(), "gzip-level": needless(compressed), "gzip-min-length": needless(compressed), "gzip-types": needless(compressed), "gzip-disable": needless(compressed),
+	"enable-brotli": compresses(), "brotli-level": needless(compressed), "brotli-min-length": needless(compressed), "brotli-types": needless(compressed),
 
 	// Logs.
 	"access-log-path": inFile(accessLog), "http-access-log-path": inFile(accessLog), "stream-access-log-path": inFile(accessLog), "access-log-params": needless(accessLog),
@@ -207,6 +207,17 @@ var keys = map[string]*key{
 	"worker-processes": needless("weir uses all cores"), "worker-cpu-affinity": needless(internal), "worker-shutdown-timeout": inFile("drain.timeout has the time for which open connections may finish"), "enable-serial-reloads": needless("a reload of weir keeps all connections"),
 	"lua-shared-dicts": needless(internal), "debug-connections": needless(internal),
 	"use-geoip": needless(geo), "use-geoip2": not(geo, "false"), "geoip2-autoreload-in-minutes": needless(geo),
+}
+
+// compresses is a key that compresses responses.
+func compresses() *key {
+	return &key{rating: annotation.Near, why: "weir compresses text of 1 KiB or more with zstd, br or gzip, whichever the client prefers, and no response that sets a cookie",
+		exact: []string{"false"}, set: func(v string, s *Settings) { s.Compress = s.Compress || isTrue(v) }}
+}
+
+func isTrue(value string) bool {
+	is, _ := strconv.ParseBool(value)
+	return is
 }
 
 func negate(value string) string {

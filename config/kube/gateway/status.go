@@ -42,16 +42,23 @@ type ClassStatus struct {
 type GatewayStatus struct {
 	Key
 	gatewayv1.GatewayStatus
-	// Names are the names of weir's listeners for each listener of the status. See WithUnbound.
-	Names map[gatewayv1.SectionName][]string
+	// Made says what weir made of each listener of the status. See WithUnbound and WithOrders.
+	Made map[gatewayv1.SectionName]Made
+}
+
+// Made names what weir made of a listener.
+type Made struct {
+	Listeners []string // of weir
+	// Order is the TLS policy whose certificate an issuer orders; empty: no issuer does.
+	Order string
 }
 
 // SetStatus is the status of a ListenerSet.
 type SetStatus struct {
 	Key
 	gatewayv1.ListenerSetStatus
-	// Names are those of GatewayStatus.
-	Names map[gatewayv1.SectionName][]string
+	// Made is that of GatewayStatus.
+	Made map[gatewayv1.SectionName]Made
 }
 
 // ParentStatus is one entry in the status of a route.
@@ -140,11 +147,11 @@ func (x *Index) Classes(settings *config.Gateways) (all []ClassStatus) {
 }
 
 // Status returns the status of the Gateway, of its ListenerSets, and of the routes and policies that
-// belong to it. names returns the names of weir's listeners for a listener.
-func (g *Gateway) Status(controller string, names func(*Listener) []string) *Status {
-	s := &Status{Gateways: []GatewayStatus{g.status(names)}}
+// belong to it. made returns what weir made of a listener.
+func (g *Gateway) Status(controller string, made func(*Listener) Made) *Status {
+	s := &Status{Gateways: []GatewayStatus{g.status(made)}}
 	for _, set := range g.Sets {
-		s.Sets = append(s.Sets, g.statusOfSet(set, names))
+		s.Sets = append(s.Sets, g.statusOfSet(set, made))
 	}
 	for _, a := range g.Routes {
 		s.Parents = append(s.Parents, a.status(controller))
@@ -207,11 +214,11 @@ func (g *Gateway) programmed(accepted metav1.Condition) *Problem {
 	return nil
 }
 
-func (g *Gateway) status(names func(*Listener) []string) GatewayStatus {
+func (g *Gateway) status(made func(*Listener) Made) GatewayStatus {
 	generation := g.Object.Generation
 	accepted := g.accepted()
 	refs := g.refs
-	s := GatewayStatus{Key: Key{KindGateway, NameOf(g.Object), g.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}
+	s := GatewayStatus{Key: Key{KindGateway, NameOf(g.Object), g.Object.UID}, Made: map[gatewayv1.SectionName]Made{}}
 	var sets int32
 	for _, set := range g.Sets {
 		if set.accepted() == nil {
@@ -226,7 +233,7 @@ func (g *Gateway) status(names func(*Listener) []string) GatewayStatus {
 			continue
 		}
 		s.Listeners = append(s.Listeners, gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: l.count(), Conditions: l.conditions(generation, g)})
-		s.Names[gatewayv1.SectionName(l.Name)] = names(l)
+		s.Made[gatewayv1.SectionName(l.Name)] = made(l)
 		if l.refs != nil {
 			refs = orElse(refs, problem(gatewayv1.GatewayReasonListenersNotResolved, "A reference of the listener %s cannot be resolved. %s", l.Name, l.refs.Message))
 		}
@@ -294,7 +301,7 @@ func (s *Set) accepted() *Problem {
 	return s.rejected
 }
 
-func (g *Gateway) statusOfSet(set *Set, names func(*Listener) []string) SetStatus {
+func (g *Gateway) statusOfSet(set *Set, made func(*Listener) Made) SetStatus {
 	generation := set.Object.Generation
 	accept := set.accepted()
 	program := accept
@@ -303,14 +310,14 @@ func (g *Gateway) statusOfSet(set *Set, names func(*Listener) []string) SetStatu
 	case g.Assigned.Missing != nil && len(g.Assigned.shown()) == 0:
 		program = problem(gatewayv1.ListenerSetReasonPending, "The Gateway has no address.")
 	}
-	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Names: map[gatewayv1.SectionName][]string{}}
+	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Made: map[gatewayv1.SectionName]Made{}}
 	s.Conditions = []metav1.Condition{
 		condition(gatewayv1.ListenerSetConditionAccepted, generation, accept, gatewayv1.ListenerSetReasonAccepted, "The ListenerSet is valid."),
 		condition(gatewayv1.ListenerSetConditionProgrammed, generation, program, gatewayv1.ListenerSetReasonProgrammed, "weir serves the ListenerSet."),
 	}
 	for _, l := range set.Listeners {
 		s.Listeners = append(s.Listeners, gatewayv1.ListenerEntryStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: l.count(), Conditions: l.conditions(generation, g)})
-		s.Names[gatewayv1.SectionName(l.Name)] = names(l)
+		s.Made[gatewayv1.SectionName(l.Name)] = made(l)
 	}
 	return s
 }

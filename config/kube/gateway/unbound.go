@@ -16,7 +16,7 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 	next.Gateways, next.Sets = slices.Clone(s.Gateways), slices.Clone(s.Sets)
 	for i := range next.Gateways {
 		g, why := &next.Gateways[i], ""
-		g.Listeners, why = listenersUnbound(g.Listeners, g.Names, unbound, func(l *gatewayv1.ListenerStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
+		g.Listeners, why = listenersUnbound(g.Listeners, g.Made, unbound, func(l *gatewayv1.ListenerStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
 			return l.Name, &l.Conditions
 		})
 		g.Conditions = notProgrammed(g.Conditions, gatewayv1.GatewayReasonAddressNotUsable, why)
@@ -24,7 +24,7 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 	}
 	for i := range next.Sets {
 		set, why := &next.Sets[i], ""
-		set.Listeners, why = listenersUnbound(set.Listeners, set.Names, unbound, func(l *gatewayv1.ListenerEntryStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
+		set.Listeners, why = listenersUnbound(set.Listeners, set.Made, unbound, func(l *gatewayv1.ListenerEntryStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
 			return l.Name, &l.Conditions
 		})
 		set.Conditions = notProgrammed(set.Conditions, gatewayv1.ListenerSetReasonPending, why)
@@ -39,13 +39,13 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 // listenersUnbound returns a copy of the statuses of listeners. In the copy, each listener without a
 // socket is not programmed. first says why the first such listener has no socket; empty: all have
 // sockets. fields returns the name and the conditions of a listener.
-func listenersUnbound[T any](all []T, names map[gatewayv1.SectionName][]string, unbound map[string]string,
+func listenersUnbound[T any](all []T, made map[gatewayv1.SectionName]Made, unbound map[string]string,
 	fields func(*T) (gatewayv1.SectionName, *[]metav1.Condition)) (next []T, first string) {
 	next = slices.Clone(all)
 	for i := range next {
 		listener, conditions := fields(&next[i])
 		why := ""
-		for _, name := range names[listener] {
+		for _, name := range made[listener].Listeners {
 			why = cmp.Or(why, unbound[name])
 		}
 		*conditions = notProgrammed(*conditions, gatewayv1.ListenerReasonPending, why)
