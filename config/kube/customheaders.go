@@ -174,7 +174,7 @@ func applyHeaders(r *config.Route, e *config.HeaderEdits) {
 	}
 }
 
-// setsHSTS reports whether custom-headers has Strict-Transport-Security. In ingress-nginx, it replaces that of the
+// setsHSTS reports whether custom-headers has set Strict-Transport-Security. In ingress-nginx, this replaces that of the
 // controller's ConfigMap.
 func setsHSTS(e *config.HeaderEdits) bool {
 	return e != nil && slices.ContainsFunc(e.Set, func(h config.HeaderValue) bool { return strings.EqualFold(h.Name, "Strict-Transport-Security") })

@@ -71,7 +71,7 @@ func (v *conversion) route(c *claim.Claim) {
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		for _, one := range v.byScheme(c, r, byPolicy[policy], auto) {
 			one.TLSPolicy = policy
-			if one.HSTS = v.hsts(one.Listeners); setsHSTS(v.headers[c.Owner]) {
+			if one.HSTS = v.hsts(one.Listeners); setsHSTS(r.Response) {
 				one.HSTS = nil
 			}
 			v.routes = append(v.routes, &one)
