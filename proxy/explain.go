@@ -44,6 +44,8 @@ type Explanation struct {
 	// Refusal is the answer of weir instead of that of an endpoint; nil: there is none before
 	// the filters.
 	Refusal *message.Refusal
+	// Why is why the route is closed, such as the annotation of an object; clients do not learn it. Empty: it is not closed.
+	Why string
 	// Nearest are the routes that are nearest to the request, if none has it.
 	Nearest []Miss
 }
@@ -121,7 +123,7 @@ func (x *Explanation) passTo(r *Route) {
 	}
 	x.Route, x.Filters = r.config, r.effects()
 	if r.closed != nil {
-		x.Refusal = &r.closed.refusal
+		x.Refusal, x.Why = &r.closed.refusal, r.closed.why.Error()
 	}
 }
 

@@ -36,6 +36,8 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 {apiVersion: v1, kind: Service, metadata: {name: cart}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: old}, spec: {ingressClassName: nginx, rules: [{host: old.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: closed, annotations: {nginx.ingress.kubernetes.io/enable-modsecurity: "true"}}, spec: {ingressClassName: nginx, rules: [{host: closed.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
 `)
 	for _, test := range []struct {
 		line string
@@ -44,6 +46,7 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 		{"--objects " + objects + " --header 'Host: shop.example' http://192.0.2.1/cart/1",
 			[]string{"listener     gateway/default/edge/80", "route        httproute/default/shop/0", "backend      default/cart:80", "HTTPRoute default/shop: warning: Dropped Rule 1"}},
 		{"--objects " + objects + " http://old.example:8080/", []string{"route        default/old/old.example/"}},
+		{"--objects " + objects + " http://closed.example:8080/", []string{"503, reason closed_by_annotation: the path is closed because weir does not support nginx.ingress.kubernetes.io/enable-modsecurity of the Ingress default/closed"}},
 		{"--objects " + put("none.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: a}}") + " http://old.example:8080/", []string{"route        none"}},
 		{"--objects " + put("bad.yaml", "{a: b}") + " http://old.example:8080/", []string{"bad.yaml: document 1 is not a Kubernetes object"}},
 	} {

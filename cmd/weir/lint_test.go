@@ -89,7 +89,7 @@ func TestLint(t *testing.T) {
   no     use-forwarded-headers: "true"
          weir never takes from the ConfigMap whom to trust;`, "1 finding that")
 	f(put("controller.yaml", controllerManifests), statusError, `Deployment ingress-nginx/ingress-nginx-controller
-  near   --configmap: "$(POD_NAMESPACE)/settings"
+  near   --configmap: "ingress-nginx/settings"
          kubernetes.ingress_nginx has the ConfigMap
   exact  --http-port: "80"`, "1 finding that")
 	f(none, statusError, "", "none.yaml: document 1 is not a Kubernetes object: it has no kind\n")

@@ -166,7 +166,7 @@ func (m *migration) print(out io.Writer) {
 		step("Correct what weir cannot serve:", wrong)
 	}
 	if service := m.of.Flags["default-backend-service"]; service != "" {
-		step("Create an Ingress for the default backend (--default-backend-service):", defaultBackend(service, m.of))
+		step("Create an Ingress for the default backend (--default-backend-service):", m.defaultBackend(service))
 	}
 	step("Run weir beside ingress-nginx with this file (publish: none), and test it at its own address.", nil)
 	step("Move the load balancer or DNS to weir, and replace publish: none.", nil)
@@ -210,15 +210,15 @@ func (m *migration) effects() (closed, different []string) {
 		return ok && (refused[key] || key == "configuration-snippet" && refused["location-snippet"])
 	}
 	for _, i := range m.ingresses {
-		name := "Ingress " + i.Namespace + "/" + i.Name + ": "
-		guards, others := annotation.Unsupported(settings.Apply(i))
+		name, applied := "Ingress "+i.Namespace+"/"+i.Name+": ", settings.Apply(i)
+		guards, others := annotation.Unsupported(applied)
 		guards = slices.DeleteFunc(guards, everywhere)
-		if len(guards) > 0 {
-			closed = append(closed, name+strings.Join(guards, ", "))
+		why := map[string]string{}
+		for _, a := range annotation.Rate(applied) {
+			why[a.Name] = a.Why
 		}
-		if len(others) > 0 {
-			different = append(different, name+strings.Join(others, ", "))
-		}
+		closed = append(closed, byReason(name, guards, why)...)
+		different = append(different, byReason(name, others, why)...)
 	}
 	slices.Sort(closed)
 	slices.Sort(different)
@@ -232,6 +232,23 @@ func (m *migration) effects() (closed, different []string) {
 		}
 	}
 	return closed, different
+}
+
+// byReason returns a line for each reason, with the annotations that have it.
+func byReason(object string, names []string, why map[string]string) (lines []string) {
+	for n, name := range names {
+		if slices.ContainsFunc(names[:n], func(earlier string) bool { return why[earlier] == why[name] }) {
+			continue
+		}
+		var same []string
+		for _, other := range names[n:] {
+			if why[other] == why[name] {
+				same = append(same, other)
+			}
+		}
+		lines = append(lines, object+strings.Join(same, ", ")+": "+why[name])
+	}
+	return lines
 }
 
 // wrong are the errors of the Ingresses, as weir lint finds them.
@@ -250,15 +267,20 @@ func (m *migration) wrong() (all []string) {
 }
 
 // defaultBackend is the Ingress for a default backend, in lines.
-func defaultBackend(service string, of controller.Installation) []string {
+func (m *migration) defaultBackend(service string) []string {
 	name, err := config.ParseObjectName(service)
 	if err != nil {
 		return []string{service}
 	}
-	class := cmp.Or(of.Flags["ingress-class"], "nginx")
-	if len(of.Classes) > 0 {
-		class = of.Classes[0]
+	class := cmp.Or(m.of.Flags["ingress-class"], "nginx")
+	if len(m.of.Classes) > 0 {
+		class = m.of.Classes[0]
 	}
-	return []string{fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: default-backend, namespace: %s}, spec: {ingressClassName: %s, defaultBackend: {service: {name: %s, port: {number: 80}}}}}", name.Namespace, class, name.Name),
-		"and write its port in place of 80"}
+	port, note := int32(80), []string{"and write its port in place of 80"}
+	for _, s := range m.objects.Services {
+		if s.Namespace == name.Namespace && s.Name == name.Name && len(s.Spec.Ports) > 0 {
+			port, note = s.Spec.Ports[0].Port, nil // as ingress-nginx does
+		}
+	}
+	return append([]string{fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: default-backend, namespace: %s}, spec: {ingressClassName: %s, defaultBackend: {service: {name: %s, port: {number: %d}}}}}", name.Namespace, class, name.Name, port)}, note...)
 }

@@ -28,8 +28,8 @@ func sameUnsupported(a, b metav1.Object) bool {
 func (v *conversion) tellUnsupported(at corev1.ObjectReference, guards, others []string) {
 	own, keys := v.byOrigin(guards)
 	if len(own) > 0 {
-		v.event(at, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
-			at.Kind, strings.Join(own, ", "))
+		v.events.Put(event.Event{Object: at, Reason: event.ReasonAccess, Rated: true, Message: fmt.Sprintf("All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Run weir lint to see what to write instead. Otherwise restrict access in the application or in weir's configuration, then remove these annotations: %s.",
+			at.Kind, strings.Join(own, ", "))})
 	}
 	if len(keys) > 0 {
 		v.event(at, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: the ConfigMap %s of ingress-nginx has keys that restrict access, or may, and that weir does not support here. Restrict access in the application or in weir's configuration, then remove these keys: %s.",

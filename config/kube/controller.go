@@ -77,13 +77,13 @@ func (v *conversion) tellController() {
 		case k.Refused:
 			v.event(at, event.ReasonSetting, "The key %s restricts access, or may, and weir does not support it, so all paths of all Ingresses answer 503: %s.", k.Name, k.Why)
 		case k.Trust:
-			v.event(at, event.ReasonSetting, "weir does not apply the key %s: %s. weir migrate prints what to write.", k.Name, k.Why)
+			v.event(at, event.ReasonSetting, "weir does not apply the key %s: %s. weir migrate prints what to write. If weir's file has it already, ignore this event, and remove the key when ingress-nginx is gone.", k.Name, k.Why)
 		case k.IsUnsupported():
 			others = append(others, k.Name)
 		}
 	}
 	if len(others) > 0 {
-		v.event(at, event.ReasonSetting, "weir does not apply these keys; run weir lint to see what to do instead: %s.", strings.Join(others, ", "))
+		v.event(at, event.ReasonSetting, "weir does not apply these keys; run weir lint to see what to do instead, and remove them when ingress-nginx is gone: %s.", strings.Join(others, ", "))
 	}
 }
 

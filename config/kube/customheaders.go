@@ -173,3 +173,9 @@ func applyHeaders(r *config.Route, e *config.HeaderEdits) {
 		r.Response = &all
 	}
 }
+
+// setsHSTS reports whether custom-headers has set Strict-Transport-Security. In ingress-nginx, this replaces that of the
+// controller's ConfigMap.
+func setsHSTS(e *config.HeaderEdits) bool {
+	return e != nil && slices.ContainsFunc(e.Set, func(h config.HeaderValue) bool { return strings.EqualFold(h.Name, "Strict-Transport-Security") })
+}

@@ -22,8 +22,9 @@ import (
 // them is missing, all paths of the Ingress answer 503.
 
 // readGuards reads the objects for the guards of an Ingress. If weir cannot use one, it sets the
-// guards of the owner. It reads all of them, also those of a closed Ingress: events name all that is wrong.
-func (v *conversion) readGuards(owner *claim.Owner) {
+// guards of the owner. It reads all of them, also those of a closed Ingress: events name all that is wrong. hosts are those
+// of the rules; empty: every host.
+func (v *conversion) readGuards(owner *claim.Owner, hosts []string) {
 	s := v.asked[owner]
 	if s.AuthTLS.Secret != "" { // also of a closed Ingress: it decides about the paths of others
 		h, err := v.readAuthTLS(owner.Name.Namespace, s.AuthTLS)
@@ -50,7 +51,7 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 		}
 	}
 	if s.AuthURL.URL != "" {
-		auth, err := v.authURL(owner, &s.AuthURL)
+		auth, err := v.authURLs(owner, &s.AuthURL, hosts)
 		if err != nil {
 			v.closeFor(owner, "auth-url", err)
 		} else {
@@ -63,6 +64,8 @@ func (v *conversion) readGuards(owner *claim.Owner) {
 type wantedAuth struct {
 	entry *config.Auth
 	asks  *Backend // the backend of its server; nil: it has none
+	// hosts has the entries by the hosts of requests, if they differ; nil: they do not.
+	hosts map[string]*wantedAuth
 }
 
 // closeFor closes the paths of an Ingress because of one of its annotations.
@@ -137,8 +140,40 @@ func usersOf(s *corev1.Secret, isMap bool) ([]byte, error) {
 // authTimeout limits the request to the server of auth-url, as in ingress-nginx.
 const authTimeout = time.Minute
 
-// authURL returns the entry of auth for auth-url, and the backend of its server.
-func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL) (*wantedAuth, error) {
+// authURLs returns the entries of auth for auth-url: one for each host, if the server has the host of the request.
+func (v *conversion) authURLs(owner *claim.Owner, a *annotation.AuthURL, hosts []string) (*wantedAuth, error) {
+	if a.Host != annotation.HostVariable {
+		return v.authURL(owner, a, "")
+	}
+	all := &wantedAuth{hosts: map[string]*wantedAuth{}}
+	for _, host := range hosts {
+		if _, err := v.authOf(owner, all, host); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// authOf returns the entry of auth for requests for a host.
+func (v *conversion) authOf(owner *claim.Owner, a *wantedAuth, host string) (*wantedAuth, error) {
+	switch {
+	case a.hosts == nil:
+		return a, nil
+	case a.hosts[host] != nil:
+		return a.hosts[host], nil
+	case host == "" || strings.HasPrefix(host, "*."): // server-alias of another Ingress may have added it
+		return nil, fmt.Errorf("auth-url has the host $host, and %s is not one host, so clients would choose the server; write the host into auth-url", claim.HostText(host))
+	}
+	one := v.asked[owner].AuthURL.For(host)
+	auth, err := v.authURL(owner, &one, "/"+host)
+	if err == nil {
+		a.hosts[host] = auth
+	}
+	return auth, err
+}
+
+// authURL returns an entry of auth for auth-url, and the backend of its server. suffix ends the name of the entry.
+func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL, suffix string) (*wantedAuth, error) {
 	from := ""
 	if a.Global && v.settings.IngressNginx != nil {
 		from = fmt.Sprintf("in the ConfigMap %s of ingress-nginx, global-", v.settings.IngressNginx.ConfigMap)
@@ -163,7 +198,7 @@ func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL) (*wanted
 	for _, r := range a.Cache {
 		s.Cache = append(s.Cache, config.CacheTime{Statuses: r.Statuses, For: r.For})
 	}
-	return &wantedAuth{&config.Auth{Name: owner.Name.String() + "/auth-url", Subrequest: s}, b}, nil
+	return &wantedAuth{entry: &config.Auth{Name: owner.Name.String() + "/auth-url" + suffix, Subrequest: s}, asks: b}, nil
 }
 
 // urlBackend returns the backend for a server that an annotation names by a URL, such as
@@ -185,8 +220,16 @@ func urlBackend(namespace, server string) (b *Backend, err error) {
 }
 
 // applyGuards gives a route the guards of its Ingress that need other objects.
-func (v *conversion) applyGuards(r *config.Route, owner *claim.Owner) {
+func (v *conversion) applyGuards(r *config.Route, c *claim.Claim) {
+	owner := c.Owner
 	s, a := v.asked[owner], v.auth[owner]
+	if a != nil {
+		var err error
+		if a, err = v.authOf(owner, a, c.Host); err != nil { // a host that no rule has, such as that of from-to-www-redirect
+			r.Closure = &config.Closure{Reason: "closed_by_annotation", Why: "the path is closed because " + err.Error()}
+			return
+		}
+	}
 	r.Limits = limitsOf(owner, &s.Limits)
 	if a == nil || s.Any && s.Everybody { // nobody needs authentication
 		return

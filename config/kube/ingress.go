@@ -31,7 +31,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
-	v.readGuards(owner)
+	v.readGuards(owner, hostsOfRules(o))
 	v.readCustomHeaders(owner)
 	v.closeForKeys(owner)
 	if n := annotation.Priority(o); n > 0 {
@@ -51,13 +51,28 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	return owner
 }
 
+// hostsOfRules are the hosts of the claims of an Ingress; empty: every host.
+func hostsOfRules(o *networkingv1.Ingress) (hosts []string) {
+	for _, r := range o.Spec.Rules {
+		if r.Host == "" {
+			hosts = append(hosts, "")
+		} else if host, err := config.ParseHost(r.Host); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(o.Spec.Rules) == 0 {
+		hosts = []string{""}
+	}
+	return hosts
+}
+
 // ingressGuards reports the unsupported annotations of an Ingress, and returns its guards;
 // nil: it has none.
 func (v *conversion) ingressGuards(owner *claim.Owner, o *networkingv1.Ingress) *claim.Guards {
 	guards, others := annotation.Unsupported(o)
 	v.tellUnsupported(owner.Reference(), guards, others)
 	for _, why := range annotation.RefusedSnippets(o) {
-		v.on(owner, event.ReasonAccess, "%s.", why)
+		v.events.Put(event.Event{Object: owner.Reference(), Reason: event.ReasonAccess, Rated: true, Message: why + "."})
 	}
 	return guardsOf(owner.Kind.Name, owner.Name, guards)
 }

@@ -44,7 +44,7 @@ type Controller struct {
 
 // ConfigMap returns the ConfigMap that a flag names.
 func (c *Controller) ConfigMap(flag string) (config.ObjectName, bool) {
-	text := strings.ReplaceAll(strings.ReplaceAll(c.Flags[flag], "$(POD_NAMESPACE)", c.Namespace), "$(POD_NAME)", c.Name)
+	text := c.Flags[flag]
 	name, err := config.ParseObjectName(text)
 	return name, err == nil && text != ""
 }
@@ -290,10 +290,30 @@ func (m *Manifests) workload(object []byte) error {
 	for _, c := range w.Spec.Template.Spec.Containers {
 		words := slices.Concat(c.Command, c.Args)
 		if controller.IsController(c.Image, words) {
-			m.Controllers = append(m.Controllers, Controller{w.Kind, cmp.Or(w.Metadata.Namespace, metav1.NamespaceDefault), w.Metadata.Name, controller.Flags(words)})
+			namespace := cmp.Or(w.Metadata.Namespace, metav1.NamespaceDefault)
+			m.Controllers = append(m.Controllers, Controller{w.Kind, namespace, w.Metadata.Name, controller.Flags(expand(words, c.Env, namespace))})
 		}
 	}
 	return nil
+}
+
+// expand replaces $(NAME) in arguments, as Kubernetes does when it starts the container. A variable whose value only the
+// Pod has stays as it is.
+func expand(words []string, env []corev1.EnvVar, namespace string) (expanded []string) {
+	pairs := []string{"$(POD_NAMESPACE)", namespace} // of the manifests of ingress-nginx
+	for _, e := range env {
+		switch from := e.ValueFrom; {
+		case from == nil:
+			pairs = append([]string{"$(" + e.Name + ")", e.Value}, pairs...)
+		case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.namespace":
+			pairs = append(pairs, "$("+e.Name+")", namespace)
+		}
+	}
+	values := strings.NewReplacer(pairs...)
+	for _, word := range words {
+		expanded = append(expanded, values.Replace(word))
+	}
+	return expanded
 }
 
 // decode appends the object to all. If the object has no namespace, decode sets the

@@ -33,7 +33,7 @@ func (v *conversion) route(c *claim.Claim) {
 		applySettings(&r, c, v.asks(c), v.settings)
 		v.applyScript(&r, c)
 		r.ClientCert = v.certRules(c)
-		v.applyGuards(&r, c.Owner)
+		v.applyGuards(&r, c)
 		applyController(&r, v.controller)
 		applyHeaders(&r, v.headers[c.Owner])
 	}
@@ -71,7 +71,9 @@ func (v *conversion) route(c *claim.Claim) {
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		for _, one := range v.byScheme(c, r, byPolicy[policy], auto) {
 			one.TLSPolicy = policy
-			one.HSTS = v.hsts(one.Listeners)
+			if one.HSTS = v.hsts(one.Listeners); setsHSTS(r.Response) {
+				one.HSTS = nil
+			}
 			v.routes = append(v.routes, &one)
 		}
 	}

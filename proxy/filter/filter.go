@@ -220,6 +220,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(newResponseEdits(r.Response))
 	}
 	if s != nil {
+		if r.HSTS != nil { // ingress-nginx sets it before the snippets, so they can replace it
+			c.add(newHSTS(r.HSTS))
+		}
 		c.add(&scriptHeaders{s})
 		if r.Response != nil && len(r.Response.Set) > 0 { // ingress-nginx sets custom-headers after the snippets
 			c.add(newResponseEdits(&config.HeaderEdits{Set: r.Response.Set}))
@@ -228,7 +231,7 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	if r.CORS != nil && !r.CORS.AsNginx {
 		c.add(newCORS(r.CORS))
 	}
-	if r.HSTS != nil {
+	if r.HSTS != nil && s == nil {
 		c.add(newHSTS(r.HSTS))
 	}
 	if len(c.answerers)+len(c.bodies)+len(c.requests)+len(c.responses) == 0 {

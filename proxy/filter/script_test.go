@@ -186,3 +186,23 @@ func TestResponseEditsBesideSnippets(t *testing.T) {
 		t.Errorf("the response has %q", lines(&x.res.Head))
 	}
 }
+
+// A snippet replaces or removes the Strict-Transport-Security that ingress-nginx's ConfigMap asks for, as in nginx.
+func TestHSTSBesideSnippets(t *testing.T) {
+	for snippet, want := range map[string][]string{
+		`more_set_headers "X-A: b";`:                                        {"Strict-Transport-Security: max-age=60", "X-A: b"},
+		`more_set_headers "Strict-Transport-Security: max-age=5; preload";`: {"Strict-Transport-Security: max-age=5; preload"},
+		`more_clear_headers Strict-Transport-Security;`:                     {},
+	} {
+		c := Compile(&config.Route{Backend: "b", Script: &config.Script{Location: snippet}, HSTS: &config.HSTS{MaxAge: time.Minute}}, nil)
+		x := newExchange("GET", "/")
+		x.terminated, x.res.Status = true, 200
+		addLines(&x.res.Head, "Strict-Transport-Security", "max-age=1")
+		if c.Answer(x) {
+			t.Fatal("the snippet answers")
+		}
+		if c.EditResponse(x, &x.res); !slices.Equal(lines(&x.res.Head), want) {
+			t.Errorf("with %s the response has %q", snippet, lines(&x.res.Head))
+		}
+	}
+}

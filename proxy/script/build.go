@@ -118,6 +118,7 @@ var insteadOf = map[string]string{
 	"location":             "write the path into an Ingress of its own, with the annotations for this path",
 	"proxy_pass":           "write the Service into the Ingress as its backend; for a server outside of the cluster, a Service of type ExternalName",
 	"auth_request":         "write the annotation auth-url",
+	"auth_request_set":     "write the annotation auth-response-headers, which sends HTTP headers of the response of auth-url to the Service under their own names; for cookies, auth-always-set-cookie",
 	"auth_basic":           "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
 	"auth_basic_user_file": "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
 	"limit_req":            "write the annotation limit-rps or limit-rpm",
@@ -500,7 +501,7 @@ func (b *builder) setRequest(d directive, conf *Conf) error {
 		return nil
 	}
 	if err := checkRequest(name); err != nil {
-		return fmt.Errorf("the HTTP header %s, which %w", name, err)
+		return err
 	}
 	text, err := b.value(d, value)
 	if err != nil {
@@ -533,19 +534,27 @@ func SetsOwn(name, value string) bool {
 	return known && slices.Contains(values, value)
 }
 
-// checkRequest returns why a program cannot set a header of requests, or nil. The error follows its
-// name.
+// checkRequest returns why a program cannot set a header of requests, or nil.
 func checkRequest(name string) error {
-	switch id := message.Lookup([]byte(name)); {
-	case !message.ValidToken([]byte(name)):
-		return errors.New("is no name of an HTTP header")
-	case id.Class() != message.Passed:
-		return errors.New("only weir itself sets")
+	id := message.Lookup([]byte(name))
+	if !message.ValidToken([]byte(name)) {
+		return fmt.Errorf("the HTTP header %s, which is no name of an HTTP header", name)
 	}
-	return nil
+	if id.Class() == message.Passed {
+		return nil
+	}
+	instead := "take it out, because only weir sets this HTTP header"
+	switch {
+	case id == message.Host:
+		instead += "; the annotation upstream-vhost has the host that the Service gets"
+	case id == message.ClientCertOther:
+		instead += "; with auth-tls-secret it sends ssl-client-verify, ssl-client-subject-dn and ssl-client-issuer-dn, which the application can read"
+	}
+	return &Unsupported{"proxy_set_header " + name, instead}
 }
 
-// checkResponse is checkRequest for a header of responses.
+// checkResponse returns why a program cannot set a header of responses, or nil. The error follows its
+// name.
 func checkResponse(name string) error {
 	switch id := message.Lookup([]byte(name)); {
 	case !message.ValidToken([]byte(name)):

@@ -93,9 +93,10 @@ func TestParse(t *testing.T) {
 	f("proxy_set_header X-A b; proxy_set_header Accept-Encoding \"\";", "0:request X-A=b 0:request Accept-Encoding=")
 	f("proxy_set_header Host $host; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection 'upgrade';", "")
 	f("proxy_set_header X-Forwarded-Proto https;", "ignored [proxy_set_header X-Forwarded-Proto]")
-	f("proxy_set_header Host inside.example;", "error: the HTTP header Host, which only weir itself sets")
-	f("proxy_set_header X-Real-IP $http_x_real_ip;", "error: the HTTP header X-Real-IP, which only weir itself sets")
-	f("proxy_set_header x_forwarded_for $http_x_a;", "error: the HTTP header x_forwarded_for, which only weir itself sets")
+	f("proxy_set_header Host inside.example;", "error: proxy_set_header Host")
+	f("proxy_set_header X-Real-IP $http_x_real_ip;", "error: proxy_set_header X-Real-IP")
+	f("proxy_set_header x_forwarded_for $http_x_a;", "error: proxy_set_header x_forwarded_for")
+	f("proxy_set_header X-SSL-Client-S-DN $http_x_a;", "error: proxy_set_header X-SSL-Client-S-DN")
 	f("proxy_set_header 'X A' b;", "error: the HTTP header X A, which is no name of an HTTP header")
 	f("add_header Content-Length 5;", "error: the HTTP header Content-Length, which only weir itself sets")
 	f("add_header X-A \"b\\nX-B: c\";", "error: a control character in add_header")
@@ -168,6 +169,9 @@ func TestInstead(t *testing.T) {
 	f("rewrite /(?!a) /b break;", "without the lookahead")
 	f("if ($uri ~ [) { return 403; }", "syntax of RE2")
 	f("location /a { deny all; }", "an Ingress of its own")
+	f("proxy_set_header X-Real-IP a;", "only weir sets")
+	f("proxy_set_header Host a;", "upstream-vhost")
+	f("proxy_set_header X-SSL-Client-S-DN $ssl_client_s_dn;", "ssl-client-subject-dn")
 	for name := range insteadOf {
 		f(name+" a;", insteadOf[name])
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -189,6 +190,7 @@ func (out *Explained) fill(x *proxy.Explanation) {
 	}
 	if x.Refusal != nil {
 		out.refuse(x.Refusal)
+		out.Refused.Detail = cmp.Or(x.Why, out.Refused.Detail)
 	}
 	for _, m := range x.Nearest {
 		out.Nearest = append(out.Nearest, ExplainedMiss{m.Route.Name, positionOf(m.Route), m.Condition, m.Wants, m.Has})

@@ -9,6 +9,7 @@ package annotation
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -108,7 +109,8 @@ func IsOfHost(name string) bool {
 type context struct {
 	hasTLS bool
 	paths  paths
-	loose  bool // ingress-nginx may apply the annotations to more paths than weir
+	wide   bool       // a rule of the Ingress is for more than one host
+	loose  *loosePath // ingress-nginx may apply the annotations to more paths than weir; nil: it does not
 
 	namespace, name string
 	values          map[string]string // of the annotations of ingress-nginx, without their prefix
@@ -116,7 +118,7 @@ type context struct {
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, loose: hasLoosePaths(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, wide: isWide(i), loose: loosePathOf(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
@@ -148,28 +150,60 @@ func (c context) named(value string) (name string, ok bool) {
 	})
 }
 
-// hasLoosePaths reports whether ingress-nginx compares a path of the Ingress in another way
-// than weir: as text, or with special characters that are no regular expression.
-func hasLoosePaths(i *networkingv1.Ingress) bool {
-	patterns := UsesPatterns(i)
-	loose := func(p networkingv1.HTTPIngressPath) bool {
-		isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
-		switch {
-		case p.Path == "" || p.Path == "/":
-			return false
-		case patterns:
-			_, err := CompilePattern(p.Path)
-			return err != nil || HasChoice(p.Path)
-		case isText && !strings.HasSuffix(p.Path, "/"):
-			return true
-		}
-		return strings.ContainsFunc(p.Path, func(r rune) bool {
-			return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-_.~", r))
-		})
-	}
-	return slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
-		return r.HTTP != nil && slices.ContainsFunc(r.HTTP.Paths, loose)
+// isWide reports whether a rule of the Ingress, or its default backend, is for more than one host.
+func isWide(i *networkingv1.Ingress) bool {
+	return len(i.Spec.Rules) == 0 && i.Spec.DefaultBackend != nil || slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
+		return r.Host == "" || strings.Contains(r.Host, "*")
 	})
+}
+
+// loosePath is a path that ingress-nginx compares in another way than weir: as text, or with special characters that are no
+// regular expression. Both are parts of a sentence.
+type loosePath struct{ is, instead string }
+
+func (l *loosePath) String() string {
+	return l.is + ", and weir cannot tell how far ingress-nginx protects it, so weir answers 503 for the Ingress; " + l.instead
+}
+
+// loosePathOf returns the first such path of the Ingress; nil: it has none.
+func loosePathOf(i *networkingv1.Ingress) *loosePath {
+	patterns := UsesPatterns(i)
+	for _, r := range i.Spec.Rules {
+		if r.HTTP == nil {
+			continue
+		}
+		for n := range r.HTTP.Paths {
+			if l := looseOf(&r.HTTP.Paths[n], patterns); l != nil {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+func looseOf(p *networkingv1.HTTPIngressPath, patterns bool) *loosePath {
+	path := fmt.Sprintf("the path %.100q", p.Path)
+	isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
+	switch {
+	case p.Path == "" || p.Path == "/":
+		return nil
+	case patterns:
+		if _, err := CompilePattern(p.Path); err != nil {
+			return &loosePath{path + " is no regular expression of RE2, or a long one", "write it in RE2, without lookaround and back references"}
+		}
+		if HasChoice(p.Path) {
+			return &loosePath{path + " has a bar outside of parentheses", "put the alternatives into parentheses, such as /(a|b)"}
+		}
+		return nil
+	case isText && !strings.HasSuffix(p.Path, "/"):
+		return &loosePath{path + " has the type ImplementationSpecific and no slash at its end", "write pathType: Prefix"}
+	}
+	if strings.ContainsFunc(p.Path, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-_.~", r))
+	}) {
+		return &loosePath{path + " has special characters", "write it with letters, digits and / - _ . ~, or as a regular expression with use-regex"}
+	}
+	return nil
 }
 
 // paths is the kind of regular expressions that the paths of an Ingress would be.

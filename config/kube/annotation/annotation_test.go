@@ -150,3 +150,9 @@ func TestServices(t *testing.T) {
 		t.Errorf("guards are %q, others %q", guards, others)
 	}
 }
+
+// Annotations that ingress-nginx no longer has are no obstacle to a move.
+func TestGone(t *testing.T) {
+	checkRating(t, ingressWith(map[string]string{"session-cookie-hash": "sha1"}), Near)
+	checkRating(t, ingressWith(map[string]string{"session-cookie-hashes": "sha1"}), No)
+}

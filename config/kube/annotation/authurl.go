@@ -24,7 +24,7 @@ var authURLs = union([]map[string]judge{
 // AuthURL is what auth-url and the annotations beside it ask for. Texts with variables are a
 // config.Template.
 type AuthURL struct {
-	URL    string // scheme://host:port; empty: no authentication
+	URL    string // scheme://host:port; empty: no authentication. The host may be HostVariable.
 	Path   string // and query, with variables
 	Host   string
 	Method string // empty: GET
@@ -38,6 +38,17 @@ type AuthURL struct {
 	Cache         []CacheTime
 	HeadersFrom   ConfigMap // with HTTP headers for the server
 	Global        bool      // the ConfigMap of ingress-nginx has the URL
+}
+
+// HostVariable stands for the host of the rule in the URL of an AuthURL.
+const HostVariable = "$host"
+
+// For returns the same with the host of a rule for HostVariable.
+func (a AuthURL) For(host string) AuthURL {
+	if a.Host == HostVariable {
+		a.URL, a.Host = strings.Replace(a.URL, HostVariable, host, 1), host
+	}
+	return a
 }
 
 // ConfigMap is the name of a ConfigMap. The zero value names none.
@@ -54,7 +65,8 @@ const closedFor = "weir answers 503 for an Ingress that has it"
 const (
 	authSnippet   = "weir does not read nginx configuration, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
 	badAuthURL    = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
-	hostVariable  = "the host of the URL has a variable, which weir does not support, so " + closedFor + "; write the host"
+	hostVariable  = "the host of the URL has a variable, and weir supports only the whole host $host, so " + closedFor + "; write the host"
+	wideHosts     = "the host of the URL is $host, and a rule of the Ingress has a wildcard or no host, so clients would choose the server; " + closedFor + "; write the host into the URL, or one rule for each host"
 	authURLText   = "the URL has %s, which weir does not know, so " + closedFor + "; take it out"
 	twoAuths      = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
 	noPathInURL   = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
@@ -123,8 +135,8 @@ func readAuthURL(c context) (a AuthURL, ratings map[string]because) {
 	}
 	a.readHeadersFrom(c, note)
 	_, a.Global = c.keys["auth-url"]
-	if c.loose {
-		note("auth-url", guard, looseList)
+	if c.loose != nil {
+		note("auth-url", guard, "%s", c.loose)
 	}
 	return a, ratings
 }
@@ -147,8 +159,13 @@ func (a *AuthURL) readURL(c context, text string, note noter) {
 		note("auth-url", guard, badAuthURL)
 		return
 	}
-	if strings.Contains(u.Host, "$") {
+	switch {
+	case !strings.Contains(u.Host, "$"):
+	case u.Hostname() != HostVariable:
 		note("auth-url", guard, hostVariable)
+		return
+	case c.wide:
+		note("auth-url", guard, wideHosts)
 		return
 	}
 	a.URL, a.Host = u.Scheme+"://"+u.Host, u.Hostname()

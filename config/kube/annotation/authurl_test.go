@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 func TestAuthURL(t *testing.T) {
@@ -33,7 +35,11 @@ func TestAuthURL(t *testing.T) {
 	f("closed", "no URL", "auth-url", "http:///check")
 	f("closed", "no URL", "auth-url", "http://a..b/check")
 	f("closed", "no URL", "auth-url", "http://a/%2e")
-	f("closed", "the host of the URL has a variable", "auth-url", "http://$host/check")
+	f("URL:https://$host Path:/oauth2/auth Host:$host ", "", "auth-url", "https://$host/oauth2/auth")
+	f("URL:https://$host:8443 Path:/a Host:$host ", "", "auth-url", "https://$host:8443/a")
+	for _, bad := range []string{"http://$http_host/check", "http://auth.$host/check", "http://$host.example/check", "http://$hostname/check"} {
+		f("closed", "the host of the URL has a variable", "auth-url", bad)
+	}
 	f("closed", "the variable $uri", "auth-url", check+"$uri")
 	f("closed", "$arg_", "auth-url", check+"?a=$arg_b")
 	f("closed", "auth-type", "auth-type", "basic", "auth-secret", "x")
@@ -71,6 +77,33 @@ func TestAuthURL(t *testing.T) {
 	f("Method:", "", "auth-keepalive", "10", "auth-keepalive-share-vars", "true")
 }
 
+// $host is the host of the rule. A rule for more than one host closes the Ingress, because clients would choose the server.
+func TestAuthURLOfHost(t *testing.T) {
+	f := func(hosts string, rest *networkingv1.IngressBackend, closed bool) {
+		t.Helper()
+		i := ingressWith(map[string]string{"auth-url": "https://$host/oauth2/auth"})
+		i.Spec.DefaultBackend = rest
+		for _, host := range strings.Fields(hosts) {
+			i.Spec.Rules = append(i.Spec.Rules, networkingv1.IngressRule{Host: strings.Trim(host, "-")})
+		}
+		got, why := ratingsOf(i)
+		if a := SettingsOf(i).AuthURL; got != closed || closed == (a.URL != "") || closed && !strings.Contains(why, "clients would choose the server") {
+			t.Errorf("with the hosts %s it is closed: %v, because of %q, and sets %+v", hosts, got, why, a)
+		}
+	}
+	f("a.example b.example", nil, false)
+	f("a.example *.example", nil, true)
+	f("a.example -", nil, true)
+	f("", &networkingv1.IngressBackend{}, true)
+	f("a.example", &networkingv1.IngressBackend{}, false) // it also gets only requests for a.example
+	if a := (AuthURL{URL: "https://$host:8443", Host: HostVariable}).For("a.example"); a.URL != "https://a.example:8443" || a.Host != "a.example" {
+		t.Errorf("for a.example it is %+v", a)
+	}
+	if a := (AuthURL{URL: "https://auth.example", Host: "auth.example"}).For("a.example"); a.URL != "https://auth.example" || a.Host != "auth.example" {
+		t.Errorf("without the variable it is %+v", a)
+	}
+}
+
 // Without auth-url, the annotations beside it have no effect.
 func TestNoAuthURL(t *testing.T) {
 	i := ingressWith(map[string]string{"auth-signin": "https://$server_name/", "auth-method": "x", "auth-always-set-cookie": "x", "auth-cache-duration": "x", "auth-proxy-set-headers": "x"})
@@ -87,7 +120,9 @@ func init() {
 	}
 	add("auth-url", "http and https URLs, in their path and query with variables that weir knows")
 	add("auth-url", "URLs without a path", "auth-url", "http://auth.shop.svc")
-	add("auth-url", "a variable in the host", "auth-url", "http://$host/")
+	add("auth-url", "`$host` as the host", "auth-url", "https://$host/oauth2/auth")
+	add("auth-url", "`$host` as the host, with a wildcard or without a host in a rule", "auth-url", "https://$host/oauth2/auth")
+	add("auth-url", "another variable in the host", "auth-url", "http://$server_name/")
 	add("auth-url", "variables that weir does not know", "auth-url", "http://a.b/$uri")
 	add("auth-url", "no URL", "auth-url", "x")
 	add("auth-url", "with `auth-type`", "auth-type", "basic")

@@ -68,8 +68,8 @@ func readBasicAuth(c context) (a BasicAuth, rating Rating, why string) {
 	if a.Secret, ok = c.named(secret); !ok {
 		return BasicAuth{}, guard, badAuthSecret
 	}
-	if c.loose {
-		return BasicAuth{}, guard, looseList
+	if c.loose != nil {
+		return BasicAuth{}, guard, c.loose.String()
 	}
 	a.Map, a.Realm = secretType == "auth-map", realm
 	if realm == "off" {

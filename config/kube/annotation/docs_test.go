@@ -23,7 +23,16 @@ var others = map[string]map[string]string{}
 var keysOf = map[string]map[string]string{}
 
 func (s sample) context() context {
-	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], loose: strings.Contains(s.words, "with other paths"), values: others[s.words], keys: keysOf[s.words]}
+	return context{hasTLS: s.hasTLS, paths: pathsCalled[s.words], wide: strings.Contains(s.words, "wildcard"), loose: looseIn(s.words), values: others[s.words], keys: keysOf[s.words]}
+}
+
+// looseIn is the loose path of samples with such paths: all kinds of them.
+func looseIn(words string) *loosePath {
+	if !strings.Contains(words, "with other paths") {
+		return nil
+	}
+	return &loosePath{"the Ingress has a path of special characters, a path of type ImplementationSpecific that does not end in a slash, or a regular expression that RE2 does not know or that has a bar outside of parentheses",
+		"write paths of type Prefix or Exact, or regular expressions with use-regex"}
 }
 
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")

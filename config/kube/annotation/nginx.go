@@ -69,11 +69,16 @@ func union(families []map[string]judge) map[string]judge {
 	return all
 }
 
+const gone = "ingress-nginx has removed this annotation, so it has no effect there, and none in weir; remove it"
+
 // unread are the annotations of ingress-nginx that set nothing for routes.
 var unread = map[string]judge{
 	"secure-backends": unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
 	"grpc-backend":    unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
-	"fastcgi-index":   always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
+	// Charts still have these, without an effect in ingress-nginx.
+	"session-cookie-hash": always(Near, gone), "enable-opentracing": always(Near, gone), "opentracing-operation-name": always(Near, gone), "opentracing-trust-incoming-span": always(Near, gone),
+
+	"fastcgi-index": always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
 	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 

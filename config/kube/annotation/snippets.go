@@ -34,7 +34,7 @@ const (
 	snippetShut  = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; take it out, and do the same in the application or in weir's configuration"
 	snippetNear  = "weir does nothing for %s"
 	snippetAny   = "the snippet has allow or deny, and weir does not combine these with satisfy: any, so weir answers 503 for an Ingress that has it; write allowlist-source-range"
-	snippetLoose = "the snippet may refuse requests; " + looseList
+	snippetLoose = "the snippet may refuse requests; %s"
 )
 
 // allowsSnippets reports whether the ConfigMap of the controller allows snippets, or has them itself.
@@ -138,8 +138,8 @@ func (c context) rateSnippet(host, location, text string) because {
 		return because{guard, fmt.Sprintf(snippetShut, err)}
 	case len(p.Access) > 0 && c.value("satisfy") == "any":
 		return because{guard, snippetAny}
-	case c.loose && (p.MayRefuse() || len(p.Access) > 0):
-		return because{guard, snippetLoose}
+	case c.loose != nil && (p.MayRefuse() || len(p.Access) > 0):
+		return because{guard, fmt.Sprintf(snippetLoose, c.loose)}
 	case len(p.Ignored) > 0:
 		return because{Near, fmt.Sprintf(snippetNear, strings.Join(p.Ignored, ", "))}
 	}

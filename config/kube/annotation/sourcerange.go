@@ -14,10 +14,7 @@ var sourceRanges = map[string]judge{
 	"whitelist-source-range": setting(whitelist),
 }
 
-const (
-	badList   = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
-	looseList = "the Ingress has a path of special characters, a path of type ImplementationSpecific that does not end in a slash, or a regular expression that RE2 does not know or that has a bar outside of parentheses, and weir cannot tell how far ingress-nginx protects it, so weir answers 503; write paths of type Prefix or Exact, or regular expressions with use-regex"
-)
+const badList = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
 
 // allowlist reads allowlist-source-range. ingress-nginx ignores the older name beside it.
 func allowlist(value string, c context, s *Settings) (Rating, string) {
@@ -28,8 +25,8 @@ func allowlist(value string, c context, s *Settings) (Rating, string) {
 		return guard, badList
 	case everybody: // ingress-nginx ignores the older name also beside such a list
 		list = nil // it restricts no client, whatever the paths are
-	case c.loose:
-		return guard, looseList
+	case c.loose != nil:
+		return guard, c.loose.String()
 	}
 	s.Allow, s.Everybody, s.allowed = list, everybody, true
 	return Exact, ""
@@ -50,8 +47,8 @@ func denylist(value string, c context, s *Settings) (Rating, string) {
 	switch {
 	case !ok:
 		return guard, badList
-	case c.loose:
-		return guard, looseList
+	case c.loose != nil:
+		return guard, c.loose.String()
 	}
 	s.Deny = list
 	return Exact, ""

@@ -57,7 +57,7 @@ func TestSourceRangesAndPaths(t *testing.T) {
 	}
 	for list, want := range map[string]map[string]bool{"0.0.0.0/0,::/0": {"whitelist-source-range": false, "denylist-source-range": true}, "10.0.0.0/8": {"whitelist-source-range": true, "denylist-source-range": true}} {
 		for name, closed := range want {
-			if rating, _ := nginx[name].set(list, context{loose: true}, &Settings{}); (rating == guard) != closed {
+			if rating, _ := nginx[name].set(list, context{loose: &loosePath{}}, &Settings{}); (rating == guard) != closed {
 				t.Errorf("%s: %s, with paths that are text, is %s", name, list, rating)
 			}
 		}

@@ -156,17 +156,17 @@ func (w *writer) listener(name, protocol, port string) {
 }
 
 func (w *writer) timeouts() {
-	var all []string
+	var all, from []string
 	for _, one := range []struct {
 		key, weirs string
 		most       int
 	}{{"client-header-timeout", "request_head", 600}, {"client-body-timeout", "body_idle", 86400}, {"keep-alive", "keep_alive", 86400}} {
 		if n, ok := w.number(one.key, 1, one.most); ok {
-			all = append(all, fmt.Sprintf("%s: %ds", one.weirs, n))
+			all, from = append(all, fmt.Sprintf("%s: %ds", one.weirs, n)), append(from, one.key)
 		}
 	}
 	if len(all) > 0 {
-		w.line(2, "timeouts: {"+strings.Join(all, ", ")+"}", "client-header-timeout, client-body-timeout, keep-alive")
+		w.line(2, "timeouts: {"+strings.Join(all, ", ")+"}", strings.Join(from, ", "))
 	}
 }
 
@@ -298,15 +298,15 @@ func (w *writer) publish() string {
 }
 
 func (w *writer) drain() {
-	var all []string
+	var all, from []string
 	if n, err := strconv.Atoi(w.in.Flags["shutdown-grace-period"]); err == nil && n > 0 {
-		all = append(all, fmt.Sprintf("lame_duck: %ds", min(n, 3600)))
+		all, from = append(all, fmt.Sprintf("lame_duck: %ds", min(n, 3600))), append(from, "--shutdown-grace-period")
 	}
 	if d, err := time.ParseDuration(w.in.Data["worker-shutdown-timeout"]); err == nil && d >= time.Second {
-		all = append(all, "timeout: "+min(d, 24*time.Hour).String())
+		all, from = append(all, "timeout: "+min(d, 24*time.Hour).String()), append(from, "worker-shutdown-timeout")
 	}
 	if len(all) > 0 {
-		w.line(0, "drain: {"+strings.Join(all, ", ")+"}", "--shutdown-grace-period, worker-shutdown-timeout")
+		w.line(0, "drain: {"+strings.Join(all, ", ")+"}", strings.Join(from, ", "))
 	}
 }
 

@@ -14,7 +14,7 @@ var flags = map[string]*key{
 	"watch-ingress-without-class": not("make the IngressClass the default of the cluster", "false"),
 	"watch-namespace":             replaced("kubernetes.namespaces has the namespaces"), "watch-namespace-selector": replaced("kubernetes.namespace_labels has the labels"),
 	"configmap": replaced("kubernetes.ingress_nginx has the ConfigMap"), "tcp-services-configmap": replaced("kubernetes.tcp has the ConfigMap"), "udp-services-configmap": not("weir does not support UDP; leave these ports where they are"),
-	"default-ssl-certificate": replaced("kubernetes.default_certificate has the Secret"), "default-backend-service": not("write an Ingress with spec.defaultBackend and no rules", ""),
+	"default-ssl-certificate": replaced("kubernetes.default_certificate has the Secret"), "default-backend-service": not("write an Ingress with spec.defaultBackend and no rules; for custom-http-errors, also the annotation default-backend, with a Service of the namespace of the Ingress", ""),
 	"publish-service": replaced("kubernetes.publish.service has the Service"), "publish-status-address": replaced("kubernetes.publish.addresses has the addresses"), "report-node-internal-ip-address": replaced("kubernetes.publish.nodes: internal does the same"),
 	"update-status": needless("kubernetes.publish says whether weir writes statuses"), "update-status-on-shutdown": needless("kubernetes.publish.keep leaves the addresses"), "status-update-interval": needless("weir writes each change at once"),
 	"annotations-prefix":     closing("weir reads only annotations with the prefix nginx.ingress.kubernetes.io, and does not see others, even if they restrict access; rename them first", "nginx.ingress.kubernetes.io"),
