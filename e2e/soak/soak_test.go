@@ -54,7 +54,7 @@ routes:
 backends:
   app:
     endpoints: [%s]
-    health_check: {http: {path: /healthz}, interval: @@interval, rise: 1, fall: 3}
+    health_check: {http: {path: /healthz}, interval: @@interval, rise: 1, fall: 8}
     timeouts: {keep_alive: 1s}
   chain:
     endpoints: ['@d', '@e']
