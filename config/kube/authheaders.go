@@ -47,6 +47,7 @@ func authHeadersOf(m *corev1.ConfigMap, ingress config.ObjectName) (all []config
 		return nil, err
 	}
 	values := map[string]config.HeaderValue{} // by the name in lower case
+	variables := 0
 	for _, name := range slices.Sorted(maps.Keys(m.Data)) {
 		value := strings.TrimSpace(m.Data[name])
 		switch {
@@ -55,12 +56,15 @@ func authHeadersOf(m *corev1.ConfigMap, ingress config.ObjectName) (all []config
 		case strings.ContainsFunc(value, unicode.IsControl):
 			return nil, fmt.Errorf("has a value of %s with a line break or another control character; write one line", name)
 		}
+		if variables += strings.Count(value, "$"); variables > annotation.MaxVariables {
+			return nil, fmt.Errorf("has more than %d variables; take some out", annotation.MaxVariables)
+		}
 		if err := config.CheckAuthHeader(name); err != nil {
 			return nil, fmt.Errorf("has %s, which %w", name, err)
 		}
 		text, err := annotation.AuthText(ingress.Namespace, ingress.Name, value)
 		if err != nil {
-			return nil, fmt.Errorf("has a value of %s with %w, which weir does not know; take it out", name, err)
+			return nil, fmt.Errorf("has a value of %s with %w, which weir does not support; take it out", name, err)
 		}
 		if _, known := values[strings.ToLower(name)]; known && text == "" {
 			continue // nginx does not send it

@@ -67,19 +67,19 @@ const (
 	badAuthURL    = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
 	hostVariable  = "the host of the URL has a variable, and weir supports only the whole host $host, so " + closedFor + "; write the host"
 	wideHosts     = "the host of the URL is $host, and a rule of the Ingress has a wildcard or no host, so clients would choose the server; " + closedFor + "; write the host into the URL, or one rule for each host"
-	authURLText   = "the URL has %s, which weir does not know, so " + closedFor + "; take it out"
+	authURLText   = "the URL has %s, which weir does not support, so " + closedFor + "; take it out"
 	twoAuths      = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
 	noPathInURL   = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
 	badMethod     = "weir does not send this method, so " + closedFor + ", as ingress-nginx does for methods that it does not know; write GET"
 	badHeaders    = "the list has something other than names of HTTP headers, so " + closedFor + ", as ingress-nginx does; write names separated by commas"
 	badSignIn     = "ingress-nginx ignores the value, because it is no URL; clients get 401"
-	signInText    = "the URL has %s, which weir does not know, so clients get 401; take it out"
+	signInText    = "the URL has %s, which weir does not support, so clients get 401; take it out"
 	badParam      = "ingress-nginx ignores the value, and uses rd"
 	badRedirectTo = "ingress-nginx drops authentication for this value, so " + closedFor + "; write a URL without variables"
 	badCookie     = "ingress-nginx drops authentication for this value, so " + closedFor + "; write true or false"
 	badDuration   = "the value is no list of statuses and a time, so " + closedFor + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
 	badCacheKey   = "ingress-nginx ignores the value; weir asks the server for each request"
-	cacheText     = "the key has %s, which weir does not know, so weir asks the server for each request"
+	cacheText     = "the key has %s, which weir does not support, so weir asks the server for each request"
 	cacheHeaders  = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
 	authMap       = "each HTTP header of the ConfigMap replaces one of the same name that weir sends to the server of auth-url; nginx sends both"
 	badAuthMap    = "the value is no name of a ConfigMap, so " + closedFor + "; write namespace/name of a ConfigMap"
@@ -194,7 +194,7 @@ func (c context) authText(text string) (string, error) {
 }
 
 // AuthText converts a value of the ConfigMap of auth-proxy-set-headers, a text with variables of nginx, to a
-// config.Template. namespace and name are those of the Ingress. The error names what weir does not know.
+// config.Template. namespace and name are those of the Ingress. The error names what weir does not support.
 func AuthText(namespace, name, value string) (string, error) {
 	return context{namespace: namespace, name: name}.authText(value)
 }

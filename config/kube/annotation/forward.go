@@ -101,7 +101,7 @@ func mirrorURL(value string, _ context, s *Settings) (Rating, string) {
 	}
 	u, err := url.Parse(server)
 	switch {
-	case !known, err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostAndPort.MatchString(u.Host) || u.User != nil:
+	case !known, tooMany(value), err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostAndPort.MatchString(u.Host) || u.User != nil:
 		return No, mirrorAway
 	case !validURL.MatchString(value), rest != "" && rest[0] != '/' && !strings.HasPrefix(rest, "{uri}") && !strings.HasPrefix(rest, "{path}"):
 		return No, mirrorAway

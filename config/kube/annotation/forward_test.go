@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"maps"
+	"strings"
 	"testing"
 )
 
@@ -35,6 +36,7 @@ func TestMirrors(t *testing.T) {
 	f("mirror-target: http://a@b/x", Mirror{}, No)
 	f("mirror-target: http://mirror/$http_x", Mirror{}, No)
 	f("mirror-target: http://mirror/{uri}", Mirror{}, No)
+	f("mirror-target: http://mirror/"+strings.Repeat("$uri", 33), Mirror{}, No)
 	f("mirror-target: ftp://mirror/", Mirror{}, No)
 	f("mirror-host: a.example", Mirror{Host: "a.example"}, Exact)
 	f("mirror-host: $host", Mirror{Host: "$host"}, Exact)

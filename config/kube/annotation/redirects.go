@@ -56,6 +56,7 @@ const (
 	badRedirect    = "ingress-nginx refuses the value too; weir ignores it, and the requests go to the Services; write a URL such as https://www.example.org/new"
 	redirectLoose  = "the last ingress-nginx refuses variables here, and earlier ones accept them; weir sends the redirect"
 	unknownInURL   = "weir knows only the variables $scheme, $host, $request_uri, $uri, $args, $query_string and $request_method here, so it ignores the value, and the requests go to the Services; write the URL without the variable"
+	manyInURL      = "weir supports up to 32 variables here, so it ignores the value, and the requests go to the Services; write fewer"
 	otherStatus    = "weir uses the default status, because this is none of 301, 302, 303, 307 and 308; ingress-nginx uses another status of 300 to 308, and then sends the URL as the body; write one of these numbers"
 	badRoot        = "ingress-nginx ignores the value too; write a path such as /app, without variables"
 	relativeOthers = "weir does the same for permanent-redirect, and redirects no path because of a missing slash"
@@ -116,6 +117,8 @@ func movesTo(value string, to *string, local bool) (Rating, string) {
 		return No, badRedirect
 	case !known:
 		return No, unknownInURL
+	case tooMany(value):
+		return No, manyInURL
 	case !wholeURL.MatchString(text) && !(local && isLocal):
 		return No, badRedirect
 	}
@@ -125,6 +128,9 @@ func movesTo(value string, to *string, local bool) (Rating, string) {
 	}
 	return Exact, ""
 }
+
+// tooMany reports whether a text has more variables than MaxVariables.
+func tooMany(text string) bool { return strings.Count(text, "$") > MaxVariables }
 
 // translated replaces the variables of nginx by weir's. It returns false if weir does not know one
 // of them.

@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"maps"
+	"strings"
 	"testing"
 )
 
@@ -18,6 +19,8 @@ func TestRedirects(t *testing.T) {
 	f("permanent-redirect: https://a.example$request_uri", Redirects{Permanent: "https://a.example{uri}"}, Near)
 	f("permanent-redirect: $scheme://${host}/x?$args", Redirects{Permanent: "{scheme}://{host}/x?{query}"}, Near)
 	f("permanent-redirect: https://a.example/$cookie_x", Redirects{}, No)
+	f("permanent-redirect: https://a.example/"+strings.Repeat("$uri", 33), Redirects{}, No)
+	f("permanent-redirect: https://a.example/"+strings.Repeat("$uri", 32), Redirects{Permanent: "https://a.example/" + strings.Repeat("{path}", 32)}, Near)
 	f("permanent-redirect: https://$http_x/", Redirects{}, No)
 	f("permanent-redirect: https://a.example/{uri}", Redirects{}, No)
 	f("permanent-redirect: https://a.example@b.example/", Redirects{}, No)

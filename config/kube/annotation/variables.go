@@ -5,9 +5,16 @@ import (
 	"strings"
 )
 
+// MaxVariables is the maximum number of variables in a text of an annotation. Tenants write these texts, and a variable may
+// be as large as the head of a request: without a limit, one request could need gigabytes.
+const MaxVariables = 32
+
 // nginxText converts a text with variables of nginx to a config.Template. known has constants of
-// the Ingress by their names. The error names what weir does not know.
+// the Ingress by their names. The error names what weir does not support.
 func nginxText(text string, known map[string]string) (string, error) {
+	if tooMany(text) {
+		return "", fmt.Errorf("more than %d variables", MaxVariables)
+	}
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "$")

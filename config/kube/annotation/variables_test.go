@@ -1,6 +1,9 @@
 package annotation
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestNginxText(t *testing.T) {
 	f := func(text, want, wrong string) {
@@ -16,6 +19,8 @@ func TestNginxText(t *testing.T) {
 	f("${scheme}x$http_x_forwarded_host-$cookie_a_b.$ARG_q$args", "{scheme}x{header.x-forwarded-host}-{cookie.a_b}.{param.q}{query}", "")
 	f("$namespace/$ingress_name$literal_dollar", "shop/a{{b$", "")
 	f("$http_host$HOST", "{authority}{host}", "")
+	f(strings.Repeat("$uri", 33), "", "more than 32 variables")
+	f(strings.Repeat("$host", 32), strings.Repeat("{host}", 32), "")
 	f("$1", "", "the variable $1")
 	f("$server_name", "", "the variable $server_name")
 	f("$http_", "", "the variable $http_")
