@@ -61,7 +61,7 @@ func TestSlowHTTP(t *testing.T) {
 			t.Run(strings.ReplaceAll(m.name, " ", "-")+"/"+listener, func(t *testing.T) {
 				url := map[string]string{"web": "http://", "secure": "https://"}[listener] + w.at(listener) + m.path
 				b := newBystander(w)
-				before, late := w.slow(listener, m.reason), w.slow(listener, "slow_head")
+				before, late, unshaken := w.slow(listener, m.reason), w.slow(listener, "slow_head"), w.failedHandshakes(listener)
 				begun := time.Now()
 				p := runPeer(t, path, slices.Concat(m.args, []string{"-c", strconv.Itoa(slowClients), "-r", strconv.Itoa(slowClients), "-l", "40", "-p", "10", "-u", url})...)
 				if m.reason != "" {
@@ -70,7 +70,8 @@ func TestSlowHTTP(t *testing.T) {
 						if m.reason != "slow_head" { // on a busy machine some heads are late
 							all += w.slow(listener, "slow_head") - late
 						}
-						if all < slowClients*9/10 || n < slowClients/2 { // slowhttptest may not have opened some
+						all += w.failedHandshakes(listener) - unshaken // and some handshakes
+						if all < slowClients || n < slowClients/2 {
 							return fmt.Errorf("%v have ended, %v for this reason", all, n)
 						}
 						return nil
@@ -93,6 +94,11 @@ func TestSlowHTTP(t *testing.T) {
 // slow counts the exchanges that weir ended for a reason.
 func (w *weir) slow(listener, reason string) float64 {
 	return w.metric("weir_http_slow_clients_total", "listener", listener, "reason", reason)
+}
+
+// failedHandshakes counts the TLS handshakes on a listener that did not succeed.
+func (w *weir) failedHandshakes(listener string) float64 {
+	return w.metric("weir_tls_handshakes_total", "listener", listener) - w.metric("weir_tls_handshakes_total", "listener", listener, "result", "ok")
 }
 
 // wantNoticed waits until slowhttptest reports that all its connections are closed. It fails the test if

@@ -946,8 +946,8 @@ func TestChildOfContainerInitIsNotUpgraded(t *testing.T) {
 	})
 }
 
-// weir starts what is at its path, upgrade after upgrade, also if a script there has started it by another path and
-// with other arguments.
+// Each upgrade starts the path of the first process with its arguments. If a script is there, each upgrade runs the
+// script.
 func TestUpgradeKeepsItsPath(t *testing.T) {
 	t.Parallel()
 	w := newUpgradable(t)
@@ -963,7 +963,7 @@ func TestUpgradeKeepsItsPath(t *testing.T) {
 	w.wantFailed(1, "the new process ended (exit status 7)", `"binary":"`+w.binary+`"`)
 }
 
-// A new process that could not write its id does not take over: nobody would find it.
+// A new process that cannot write pid_file does not take over. Otherwise nothing would find it by its id.
 func TestUpgradeNeedsItsPIDFile(t *testing.T) {
 	t.Parallel()
 	w := newUpgradable(t)

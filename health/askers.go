@@ -119,7 +119,7 @@ func (a *askers) untold() (all []netip.Addr) {
 // seen two unhealthy answers in a row since their last healthy one. The order is that of addresses.
 func (p *Port) UntoldLoadBalancers() []netip.Addr { return p.askers.untold() }
 
-// LoadBalancers returns who has asked the port.
+// LoadBalancers returns the load balancers that have asked the port within two minutes, in the order of their addresses.
 func (p *Port) LoadBalancers() []LoadBalancer { return p.askers.list() }
 
 // AdoptLoadBalancers records who has asked the port of a process from which this one takes over.

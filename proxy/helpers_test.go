@@ -27,9 +27,8 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// patience is the timeout of each wait in a test, and the life of each connection of a test. It is generous: only
-// a broken weir makes a test wait so long, and machines are busy.
-const patience = 30 * time.Second
+// patience is the timeout of each wait in a test.
+const patience = 10 * time.Second
 
 // rig is a Proxy with real sockets around it, and with the records that it reports.
 type rig struct {

@@ -129,7 +129,7 @@ func TestInquiryCharges(t *testing.T) {
 	}
 }
 
-// What is charged for bytes that grow is what they take, old and new while they are copied, and no more than most.
+// The account is charged for the capacity of the bytes, which never exceeds most.
 func TestGrown(t *testing.T) {
 	process := memory.NewProcess(t.Context())
 	process.SetLimit(64 << 20)

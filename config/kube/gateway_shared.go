@@ -80,8 +80,8 @@ func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 }
 
 // isolates reports whether the hostname of a listener gets a route that answers 404, so that no other listener of the
-// Gateway gets its requests. On a shared port it gets none if the host belongs to another object. Requests for
-// hosts that nobody names get 404 anyway.
+// Gateway gets its requests. On a shared port it gets no such route if the host belongs to another object. A listener
+// without a hostname needs none: the answer to an unknown host is already 404.
 func (c *gatewayConversion) isolates(l *gateway.Listener) bool {
 	if !c.shares() {
 		return true

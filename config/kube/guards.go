@@ -82,7 +82,8 @@ func (v *conversion) closeAs(owner *claim.Owner, name string, why error, purpose
 		Message: fmt.Sprintf("All paths of this %s answer 503, %s: %v.", owner.Kind.Name, purpose, why)})
 }
 
-// shut closes an owner. The first guard counts, but one that closes the paths of others goes before it.
+// shut closes an Ingress. If several guards close it, the first one gives the reason, unless a later one also
+// closes paths of other Ingresses.
 func shut(owner *claim.Owner, guards *claim.Guards) {
 	if owner.Guards == nil || guards.OfHost && !owner.Guards.OfHost {
 		owner.Guards = guards

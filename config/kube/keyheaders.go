@@ -18,11 +18,11 @@ import (
 	"github.com/weirproxy/weir/proxy/script"
 )
 
-// This file has the keys of ingress-nginx's ConfigMap that are directives of nginx for all Ingresses. As in ingress-nginx
-// they come before the directives of the snippets. block-user-agents and block-referers refuse requests,
-// and with proxy-add-original-uri-header Services get the URI of the request.
-// proxy-set-headers and add-headers each name another ConfigMap, whose entries are HTTP headers; those of snippets and
-// custom-headers replace them.
+// This file has the keys of ingress-nginx's ConfigMap that become directives for all Ingresses. As in ingress-nginx,
+// these directives come before those of snippets:
+//   - block-user-agents and block-referers refuse requests.
+//   - proxy-add-original-uri-header sends the URI of the request to Services.
+//   - proxy-set-headers and add-headers each name a ConfigMap of HTTP headers. Snippets and custom-headers replace these.
 //
 // Applications may trust an HTTP header that only the proxy sets. So weir closes all Ingresses if it cannot set what
 // proxy-set-headers asks for. Without a ConfigMap ingress-nginx sets nothing, and clients could send these headers.
@@ -93,8 +93,8 @@ func (v *conversion) isUnread(value string) bool {
 	return err == nil && v.namedMap(name, time.Time{}).Unread == notYet
 }
 
-// mapOfKey returns the ConfigMap that a key names. If it was deleted, that is its last state: somebody who removes
-// ingress-nginx often removes this ConfigMap as well.
+// mapOfKey returns the ConfigMap that a key names. A deleted ConfigMap keeps its last state, because those who remove
+// ingress-nginx often delete its ConfigMaps too.
 func (v *conversion) mapOfKey(key, value string, h *keyScript) (*corev1.ConfigMap, error) {
 	name, err := config.ParseObjectName(value)
 	if err != nil {
@@ -157,7 +157,7 @@ func requestDirective(h *keyScript, name, value string) (string, error) {
 	if err := config.CheckRequestHeader(name); err != nil {
 		return "", fmt.Errorf("has %s, which %w", name, err)
 	}
-	return checkedDirective(fmt.Sprintf("proxy_set_header %s %q;\n", name, value), name)
+	return checkedDirective("proxy_set_header "+name+" "+script.Quote(value)+";\n", name)
 }
 
 // responseDirective is the directive of an entry of add-headers.
@@ -165,7 +165,7 @@ func responseDirective(_ *keyScript, name, value string) (string, error) {
 	if err := config.CheckResponseHeader(name); err != nil {
 		return "", fmt.Errorf("has %s, which %w", name, err)
 	}
-	return checkedDirective(fmt.Sprintf("more_set_headers %q;\n", name+": "+value), name)
+	return checkedDirective("more_set_headers "+script.Quote(name+": "+value)+";\n", name)
 }
 
 // checkedDirective returns a directive, if weir supports it.

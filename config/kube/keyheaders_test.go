@@ -42,8 +42,8 @@ func scriptIn(t *testing.T, r *Routing) string {
 	}
 }
 
-// A change of a ConfigMap that a key names takes effect, and so does another name. The first routes have its HTTP
-// headers. If somebody deletes the ConfigMap, its last state stays in effect.
+// A key names a ConfigMap. Its HTTP headers are in the first routes. A change of the ConfigMap takes effect, and so does
+// another name. A deleted ConfigMap keeps its last state.
 func TestKeyHeadersAreFollowed(t *testing.T) {
 	const response = `more_set_headers "X-B: b";`
 	observe(t, headersConfig, keysObjects+keyMap("requests", "X-A", "1")+"\n---\n"+keyMap("responses", "X-B", "b"), func(t *testing.T, w *watched) {
@@ -56,6 +56,8 @@ func TestKeyHeadersAreFollowed(t *testing.T) {
 		f(response + `proxy_set_header X-A "1";`)
 		w.put(keyMap("requests", "X-A", "2"))
 		f(response + `proxy_set_header X-A "2";`)
+		w.put(keyMap("requests", "X-A", "a\u00ad\"\\é"))
+		f(response + "proxy_set_header X-A \"a\u00ad\\\"\\\\é\";")
 		w.put(keyMap("requests", "X-A", "$nothing"))
 		f("closed")
 		w.put(keyMap("requests", "X-A", strings.Repeat("a", maxHeaders)))

@@ -15,8 +15,8 @@ import (
 // merged returns the conditions that an object must have: the wanted conditions, and the conditions of
 // other controllers. own are the types of conditions that weir may remove. A condition whose status
 // does not change keeps its time. A condition for a newer generation stays, because weir has not seen
-// this generation. A wanted condition Unknown replaces no other status of the same generation: weir will
-// know soon, and a new leader must not change what is true.
+// this generation. A wanted condition Unknown replaces no True or False of the same generation: a new leader
+// learns the state within seconds.
 func merged(now, wanted []metav1.Condition, own ...string) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(now), func(c metav1.Condition) bool {
 		return slices.Contains(own, c.Type) && !slices.ContainsFunc(wanted, func(w metav1.Condition) bool { return w.Type == c.Type })

@@ -37,23 +37,13 @@ func (s *Status) WithOrders(orders map[string]Order, before *Status) *Status {
 	all := serving{}
 	for i := range next.Sets {
 		set, some := &next.Sets[i], serving{}
-		set.Listeners = slices.Clone(set.Listeners)
-		for j := range set.Listeners {
-			l := &set.Listeners[j]
-			told = tellOrder(&l.Conditions, orders, set.Made[l.Name].Order) || told
-			some.add(l.Conditions)
-		}
+		set.Listeners = tellOrders(set.Listeners, set.Made, orders, ofEntry, &some, &told)
 		tellServing(&set.Conditions, some, gatewayv1.ListenerSetReasonPending)
 		all.join(some)
 	}
 	for i := range next.Gateways {
 		g, some := &next.Gateways[i], all
-		g.Listeners = slices.Clone(g.Listeners)
-		for j := range g.Listeners {
-			l := &g.Listeners[j]
-			told = tellOrder(&l.Conditions, orders, g.Made[l.Name].Order) || told
-			some.add(l.Conditions)
-		}
+		g.Listeners = tellOrders(g.Listeners, g.Made, orders, ofListener, &some, &told)
 		tellServing(&g.Conditions, some, gatewayv1.GatewayReasonPending)
 	}
 	switch {
@@ -63,6 +53,19 @@ func (s *Status) WithOrders(orders map[string]Order, before *Status) *Status {
 		return before
 	}
 	return &next
+}
+
+// tellOrders returns a copy of the statuses of listeners that tells of their orders. It adds the listeners to some, and
+// sets told if it tells of an order. fields returns the name and the conditions of a listener.
+func tellOrders[T any](all []T, made map[gatewayv1.SectionName]Made, orders map[string]Order,
+	fields func(*T) (gatewayv1.SectionName, *[]metav1.Condition), some *serving, told *bool) (next []T) {
+	next = slices.Clone(all)
+	for i := range next {
+		name, conditions := fields(&next[i])
+		*told = tellOrder(conditions, orders, made[name].Order) || *told
+		some.add(*conditions)
+	}
+	return next
 }
 
 // tellOrder tells of the order in the condition Programmed of its listener, unless the listener serves nothing for

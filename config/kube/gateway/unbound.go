@@ -16,17 +16,13 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 	next.Gateways, next.Sets = slices.Clone(s.Gateways), slices.Clone(s.Sets)
 	for i := range next.Gateways {
 		g, why := &next.Gateways[i], ""
-		g.Listeners, why = listenersUnbound(g.Listeners, g.Made, unbound, func(l *gatewayv1.ListenerStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
-			return l.Name, &l.Conditions
-		})
+		g.Listeners, why = listenersUnbound(g.Listeners, g.Made, unbound, ofListener)
 		g.Conditions = notProgrammed(g.Conditions, gatewayv1.GatewayReasonAddressNotUsable, why)
 		changed = changed || why != ""
 	}
 	for i := range next.Sets {
 		set, why := &next.Sets[i], ""
-		set.Listeners, why = listenersUnbound(set.Listeners, set.Made, unbound, func(l *gatewayv1.ListenerEntryStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
-			return l.Name, &l.Conditions
-		})
+		set.Listeners, why = listenersUnbound(set.Listeners, set.Made, unbound, ofEntry)
 		set.Conditions = notProgrammed(set.Conditions, gatewayv1.ListenerSetReasonPending, why)
 		changed = changed || why != ""
 	}
@@ -34,6 +30,16 @@ func (s *Status) WithUnbound(unbound map[string]string) *Status {
 		return s
 	}
 	return &next
+}
+
+// ofListener returns the name and the conditions of a listener of a Gateway.
+func ofListener(l *gatewayv1.ListenerStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
+	return l.Name, &l.Conditions
+}
+
+// ofEntry returns the name and the conditions of a listener of a ListenerSet.
+func ofEntry(l *gatewayv1.ListenerEntryStatus) (gatewayv1.SectionName, *[]metav1.Condition) {
+	return l.Name, &l.Conditions
 }
 
 // listenersUnbound returns a copy of the statuses of listeners. In the copy, each listener without a
