@@ -156,7 +156,7 @@ func (w *weir) upgrade() (old, now int) {
 	old = w.pid()
 	send(w.t, old, syscall.SIGUSR2)
 	within(w.t, time.Minute, "a new process takes over", func() error {
-		if now = w.pid(); now == old {
+		if now = w.pid(); now == old || w.linesWith("upgrade: this process has taken over", fmt.Sprintf(`"old_pid":%d}`, old)) == 0 {
 			return fmt.Errorf("%d still serves", old)
 		}
 		return nil

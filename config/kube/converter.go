@@ -114,8 +114,11 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	k := c.known
 	c.known = nil // after a panic, nothing half done is left
 	if k == nil || k.file != c.File {
+		former := k
 		k = newKnowledge(c.File)
-		k.offline = c.Offline
+		if k.offline = c.Offline; former != nil {
+			k.gateways.former = former.gateways.parts
+		}
 	}
 	u := &updating{knowledge: k, together: c.together, dropped: map[*part]bool{}, waiting: map[*member]bool{}}
 	u.take(o.ordered())

@@ -39,8 +39,9 @@ type gatewayPart struct {
 type gatewayConverter struct {
 	known  *gateway.Known
 	parts  map[config.ObjectName]*part
-	status *gateway.Status // of classes
-	joined []*gatewayPart  // of the last Routing
+	former map[config.ObjectName]*part // with the former file; nil except in the first conversion
+	status *gateway.Status             // of classes
+	joined []*gatewayPart              // of the last Routing
 }
 
 // convertGateways converts the Gateways that are new or have other inputs, and returns their
@@ -59,6 +60,7 @@ func (u *updating) convertGateways() (converted int) {
 	}
 	x := gateway.NewIndex(u.o.Gateway, u.settings.Gateways.Controller, u.o.Namespaces, u.chosen, k.known)
 	assigned := u.assign(x)
+	k.former = nil
 	k.parts = make(map[config.ObjectName]*part, len(x.Gateways()))
 	for _, g := range x.Gateways() {
 		name := gateway.NameOf(g)
@@ -93,9 +95,20 @@ func (u *updating) assign(x *gateway.Index) map[config.ObjectName]*gateway.Assig
 	case u.shares():
 		return gateway.FromFile(x.Gateways(), u.conversion.sharedListeners())
 	case a.Service != nil:
-		return x.FromBalancers(u.o.Gateway, a.Service, u.offline, u.conversion.service)
+		return x.FromBalancers(u.o.Gateway, a.Service, u.offline, u.conversion.service, u.assignedBefore)
 	}
-	return gateway.FromPool(x.Gateways(), a.Pool)
+	return gateway.FromPool(x.Gateways(), a.Pool, u.assignedBefore)
+}
+
+// assignedBefore returns what a Gateway was assigned in the last conversion; nil: it was not there, or another
+// Gateway of this name was.
+func (u *updating) assignedBefore(g *gatewayv1.Gateway) *gateway.Assigned {
+	name := gateway.NameOf(g)
+	p := cmp.Or(u.gateways.parts[name], u.gateways.former[name])
+	if p == nil || p.gateway.object.UID != g.UID {
+		return nil
+	}
+	return p.gateway.assigned
 }
 
 func countRoutes(o *gateway.Objects) int { return len(o.HTTP) + len(o.GRPC) + len(o.TLS) + len(o.TCP) }

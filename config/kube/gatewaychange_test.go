@@ -43,10 +43,74 @@ func TestIncrementalGateways(t *testing.T) {
 				c.File = mustParse(t, texts[0])
 			}
 			got, want := c.Convert(merged(objects)), (&Converter{File: c.File}).Convert(merged(objects))
+			writeAddresses(objects, got)
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, change %d (%s): got\n%s\nwant\n%s", seed, step, what, showGateways(got), showGateways(want))
 			}
 		}
+	}
+}
+
+// writeAddresses writes the addresses of Gateways into their statuses, as a leader does.
+func writeAddresses(objects map[string]*Manifests, r *Routing) {
+	shown := map[types.NamespacedName][]gatewayv1.GatewayStatusAddress{}
+	for _, s := range r.Gateways.Status {
+		for _, g := range s.Gateways {
+			shown[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}] = g.Addresses
+		}
+	}
+	for _, m := range objects {
+		if m.Gateway == nil {
+			continue
+		}
+		for i, g := range m.Gateway.Gateways {
+			g = g.DeepCopy()
+			g.Status.Addresses = shown[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}]
+			m.Gateway.Gateways[i] = g
+		}
+	}
+}
+
+// Addresses and ports stay with their Gateway also before its status, or the EndpointSlice of its Service, has come
+// back from the cluster. Gateways of the same second are in the order of their names.
+func TestAssignmentsStayBeforeTheyAreWritten(t *testing.T) {
+	gateways := func(all ...string) (text string) {
+		for _, name := range all {
+			name, uid, _ := strings.Cut(name, " ")
+			text += fmt.Sprintf("\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: %s, uid: %q}, spec: {gatewayClassName: weir, listeners: [{name: web, port: 80, protocol: HTTP}]}}", name, uid)
+		}
+		return gatewayBase + text
+	}
+	for mode, text := range map[string]string{
+		"pool":    gatewayConfig,
+		"service": strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
+	} {
+		t.Run(mode, func(t *testing.T) {
+			c := Converter{File: mustParse(t, text)}
+			assigned := func(all ...string) map[string]string {
+				o := &mustRead(t, gateways(all...)).Objects
+				c.Convert(o)
+				of := map[string]string{}
+				for name, p := range c.known.gateways.parts {
+					a := p.gateway.assigned
+					if of[name.Name] = fmt.Sprint(a.Addresses); a.Behind != nil {
+						of[name.Name] = fmt.Sprint(a.Behind.Wants)
+					}
+				}
+				return of
+			}
+			first := assigned("m 1")["m"]
+			c.File = mustParse(t, text+"limits: {pending: 4000}\n") // converts all objects again
+			second := assigned("c 2", "m 1")
+			if second["m"] != first || second["c"] == first {
+				t.Errorf("m had %s, and with c there are %v", first, second)
+			}
+			if now := assigned("b 3", "c 4", "m 1"); now["m"] != first || now["b"] == now["c"] {
+				t.Errorf("m had %s, and after c was created again there are %v", first, now)
+			} else if now["b"] != second["c"] && mode == "pool" {
+				t.Errorf("b has %s: c, which was created again, kept the address %s", now["b"], second["c"])
+			}
+		})
 	}
 }
 

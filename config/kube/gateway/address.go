@@ -97,23 +97,38 @@ func (a *Assigned) Equal(b *Assigned) bool {
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
 
+// Before returns what a Gateway was assigned last; nil: nothing.
+type Before func(*gatewayv1.Gateway) *Assigned
+
 // FromPool gives each Gateway addresses of its own from a pool: the addresses of its spec, or else an
-// address of its status, or else any free address. If two Gateways want the same address, the older
-// Gateway gets it. So all replicas decide alike, addresses stay, and no Gateway can take the address
-// of an older Gateway.
-func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix) map[config.ObjectName]*Assigned {
+// address of its status, or else an address that it had before, or else any free address. If two
+// Gateways want the same address, the older Gateway gets it. So all replicas decide alike, addresses
+// stay, and no Gateway can take the address of an older Gateway.
+//
+// A status comes back some time after the leader has written it. Until then only before knows the address:
+// without it, a Gateway that was created in the same second could get the address meanwhile.
+func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix, before Before) map[config.ObjectName]*Assigned {
 	p := &poolState{pool: pool, taken: map[netip.Addr]*gatewayv1.Gateway{}}
 	all := make(map[config.ObjectName]*Assigned, len(gateways))
 	for _, g := range gateways {
 		a := &Assigned{}
 		all[NameOf(g)] = a
 		if p.static(g, a); asksForAny(g) && a.Rejected == nil {
-			p.keep(g, a)
+			p.keep(g, a, statusAddresses(g))
 		}
 	}
-	for _, g := range gateways {
-		if a := all[NameOf(g)]; a.Rejected == nil && len(a.Addresses) == 0 && asksForAny(g) {
-			p.dynamic(g, a)
+	for _, find := range []func(*gatewayv1.Gateway, *Assigned){
+		func(g *gatewayv1.Gateway, a *Assigned) {
+			if was := before(g); was != nil {
+				p.keep(g, a, was.Addresses)
+			}
+		},
+		p.dynamic,
+	} {
+		for _, g := range gateways {
+			if a := all[NameOf(g)]; a.Rejected == nil && len(a.Addresses) == 0 && asksForAny(g) {
+				find(g, a)
+			}
 		}
 	}
 	return all
@@ -169,11 +184,20 @@ func asksForAny(g *gatewayv1.Gateway) bool {
 	return true
 }
 
-// keep gives a Gateway an address that its status has, if it is free.
-func (p *poolState) keep(g *gatewayv1.Gateway, a *Assigned) {
+// statusAddresses are the IP addresses in the status of a Gateway.
+func statusAddresses(g *gatewayv1.Gateway) (all []netip.Addr) {
 	for i := range g.Status.Addresses {
-		addr, err := netip.ParseAddr(g.Status.Addresses[i].Value)
-		if err == nil && p.has(addr) && p.taken[addr] == nil {
+		if addr, err := netip.ParseAddr(g.Status.Addresses[i].Value); err == nil {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// keep gives a Gateway the first of these addresses that is free and in the pool.
+func (p *poolState) keep(g *gatewayv1.Gateway, a *Assigned, had []netip.Addr) {
+	for _, addr := range had {
+		if p.has(addr) && p.taken[addr] == nil {
 			p.taken[addr], a.Addresses = g, []netip.Addr{addr}
 			return
 		}

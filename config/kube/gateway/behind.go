@@ -65,9 +65,10 @@ func IsOwnSlice(s *discoveryv1.EndpointSlice) bool {
 }
 
 // FromBalancers gives each Gateway the addresses of its Service, and a port of the Pods for each of its
-// ports. service returns a Service; nil: it does not exist. offline means that the objects come from manifests, so
-// that no leader writes EndpointSlices: all ports count as written.
-func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offline bool, service func(config.ObjectName) *corev1.Service) map[config.ObjectName]*Assigned {
+// ports. A port that weir has chosen stays with its Gateway also until its EndpointSlice has come back. service
+// returns a Service; nil: it does not exist. offline means that the objects come from manifests, so that no leader
+// writes EndpointSlices: all ports count as written.
+func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offline bool, service func(config.ObjectName) *corev1.Service, before Before) map[config.ObjectName]*Assigned {
 	ports := map[config.ObjectName]map[int32]bool{}
 	written := writtenPorts(o.Slices)
 	taken := map[int32]bool{}
@@ -87,6 +88,18 @@ func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offli
 		}
 		b.ask(g, a)
 		a.find(g, service(config.ObjectName{Namespace: g.Namespace, Name: serviceName(g)}))
+	}
+	for _, g := range x.gateways {
+		was := before(g)
+		if was == nil || was.Behind == nil {
+			continue
+		}
+		b := all[NameOf(g)].Behind
+		for port, own := range was.Behind.Wants {
+			if ports[NameOf(g)][port] && b.Wants[port] == 0 && settings.Ports.Has(int(own)) && !taken[own] {
+				taken[own], b.Wants[port] = true, own
+			}
+		}
 	}
 	free := freePorts(settings.Ports, written, taken)
 	for _, g := range x.gateways {

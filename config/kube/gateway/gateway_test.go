@@ -65,9 +65,11 @@ func gatewayNamed(name string, age int, addresses ...string) *gatewayv1.Gateway 
 func TestPoolIsStable(t *testing.T) {
 	pool := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/30"), netip.MustParsePrefix("2001:db8::/127")}
 	kind := gatewayv1.IPAddressType
+	var before map[config.ObjectName]*Assigned
 	assign := func(all ...*gatewayv1.Gateway) map[string]string {
 		of := map[string]string{}
-		for name, a := range FromPool(all, pool) {
+		before = FromPool(all, pool, func(g *gatewayv1.Gateway) *Assigned { return before[NameOf(g)] })
+		for name, a := range before {
 			of[name.Name] = "none"
 			for _, addr := range a.Addresses {
 				of[name.Name] = addr.String()
