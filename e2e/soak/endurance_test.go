@@ -226,9 +226,8 @@ func (e *endurance) upgrade(changes bool) {
 // awaitAlone waits until the old process has ended, and the new one knows it.
 func (e *endurance) awaitAlone() {
 	err := eventuallyWithin(drainTimeout+patience, "the old process has ended", func() error {
-		log := e.front.log()
-		if over, gone := strings.Count(log, "upgrade: this process has taken over"), strings.Count(log, "upgrade: the old process has ended"); over != gone {
-			return fmt.Errorf("%d processes have taken over, %d have ended", over, gone)
+		if gone := strings.Count(e.front.log(), "upgrade: the old process has ended"); gone < e.upgraded {
+			return fmt.Errorf("%d processes have taken over, %d have ended", e.upgraded, gone)
 		}
 		return nil
 	})

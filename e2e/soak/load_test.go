@@ -85,7 +85,7 @@ func (l load) run(ctx context.Context, t *testing.T, n *node, more float64) repo
 
 // runFrom is run for any address. within is a command that runs the tool.
 func (l load) runFrom(ctx context.Context, t *testing.T, within []string, address string, more float64) (r report) {
-	path, err := binary()
+	path, err := tool()
 	if err != nil {
 		t.Error(err)
 		return r

@@ -28,9 +28,6 @@ const perProcess = 0.88
 // more than a millisecond of a core.
 const handshakes = 500
 
-// apart is set in the process that runs TestMillion in a network namespace of its own.
-const apart = "WEIR_SOAK_APART"
-
 // crowd is the parts of TestMillion.
 type crowd struct {
 	t      *testing.T
@@ -61,9 +58,13 @@ func TestMillion(t *testing.T) {
 		args := slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile") })
 		cmd := exec.Command("unshare", slices.Concat([]string{"--net"}, args, []string{"-test.run=^TestMillion$", "-test.v"})...)
 		weir, err := binary()
-		cmd.Env = append(os.Environ(), apart+"=yes", "WEIR_E2E_BINARY="+weir)
+		clients, none := tool()
+		if err := errors.Join(err, none); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Env = append(os.Environ(), apart+"="+clients, "WEIR_E2E_BINARY="+weir)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		if err := errors.Join(err, cmd.Run()); err != nil {
+		if err := cmd.Run(); err != nil {
 			t.Fatal(err)
 		}
 		return

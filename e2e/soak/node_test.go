@@ -57,12 +57,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary returns the path of the weir binary, and builds it once. In CI it is static, as in a release.
-// Elsewhere it uses the same settings as "go test", which takes only seconds.
-var binary = sync.OnceValues(func() (string, error) {
+// binary returns the path of the weir under test.
+func binary() (string, error) {
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
 		return path, nil
 	}
+	return compiled()
+}
+
+// tool returns the path of the weir that runs "weir soak". It never has the race detector: with it the clients
+// would be busier than the weir under test.
+func tool() (string, error) {
+	if path := os.Getenv(apart); path != "" {
+		return path, nil
+	}
+	return compiled()
+}
+
+// apart is set to the path of the tool in the process that runs TestMillion in a network namespace of its own.
+const apart = "WEIR_SOAK_APART"
+
+// compiled builds weir once. In CI the binary is static, as in a release. Elsewhere it uses the same settings as
+// "go test", which takes only seconds.
+var compiled = sync.OnceValues(func() (string, error) {
 	// go test caches a result until a file or folder changes that the test has read. It does not see what
 	// child processes read, so the test itself reads all folders of the module.
 	if err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

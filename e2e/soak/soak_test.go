@@ -213,9 +213,6 @@ func TestSoak(t *testing.T) {
 	if end, ok := t.Deadline(); ok && time.Until(end) < *length+3*time.Minute {
 		t.Fatalf("-for %s needs -timeout 0 beside it", *length)
 	}
-	if inCI {
-		t.Parallel() // beside the short forms of the other tests
-	}
 	h := build(t, 500*time.Millisecond)
 	fresh, err := look(h.front)
 	h.must(err)
