@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"encoding/xml"
+	"flag"
 	"fmt"
 	"math/big"
 	"net"
@@ -27,6 +28,8 @@ import (
 
 // These tests run two TLS scanners on the policy default, a modern and a legacy one. docs/tls.md has the
 // findings. For the policy default there is no finding above low.
+
+var scanAll = flag.Bool("scan", false, "TestScanners runs testssl.sh on all policies, not only on default: it starts tens of thousands of processes for each")
 
 const scanConfig = `
 listeners: {secure: {address: '@secure', protocol: tls, proxy_protocol: bare}}
@@ -77,7 +80,9 @@ func TestScanners(t *testing.T) {
 	for i, policy := range scanned {
 		scans.Go(func() {
 			suites[i] = runSSLScan(t, sslscan, w.dir, policy, w.at("secure"))
-			findings[i] = runTestSSL(t, testssl, w.dir, policy, w.at("secure"), ca)
+			if policy == "default" || *scanAll {
+				findings[i] = runTestSSL(t, testssl, w.dir, policy, w.at("secure"), ca)
+			}
 		})
 	}
 	scans.Wait()
@@ -275,7 +280,7 @@ func runSSLScan(t *testing.T, sslscan, dir, policy, address string) map[string]s
 
 // wantTable compares a table of docs/tls.md with the findings. name is the heading of its first column. There
 // is a row for each key, a column for each policy, and a last column for explanations, which must not be
-// empty.
+// empty. The column of a policy without findings (nil) is not compared.
 func wantTable(t *testing.T, name string, found []map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/tls.md")
@@ -300,7 +305,16 @@ func wantTable(t *testing.T, name string, found []map[string]string) {
 		if why == "" {
 			t.Errorf("docs/tls.md: the row of %s does not say why", cells[1])
 		}
-		got = append(got, strings.Join(cells[:len(scanned)+2], "|")+"|")
+		row, empty := cells[1]+"|", true
+		for i := range scanned {
+			if found[i] != nil {
+				row += cells[i+2] + "|"
+				empty = empty && strings.TrimSpace(cells[i+2]) == "-"
+			}
+		}
+		if !empty {
+			got = append(got, "|"+row)
+		}
 	}
 	keys := make(map[string]bool)
 	for _, f := range found {
@@ -312,6 +326,9 @@ func wantTable(t *testing.T, name string, found []map[string]string) {
 	for key := range keys {
 		row := "| `" + key + "` |"
 		for _, f := range found {
+			if f == nil {
+				continue
+			}
 			cell := f[key]
 			if cell == "" {
 				cell = "-"

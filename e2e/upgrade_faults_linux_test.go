@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +121,46 @@ func (o *fakeOld) want(kind string) {
 	n, err := o.hear()
 	if err != nil || n["kind"] != kind {
 		o.w.t.Fatalf("the new process says %v, %v; want %s", n, err, kind)
+	}
+}
+
+// SIGTERM comes to the new process after it has begun to accept, and before the old one has left: systemd signals
+// both. The new process drains its clients.
+func TestEndWhileTheOldProcessLeaves(t *testing.T) {
+	t.Parallel()
+	o := startFakeOld(t)
+	o.want("hello")
+	o.want("ready")
+	if err := o.say(note{"kind": "go"}); err != nil {
+		t.Fatal(err)
+	}
+	o.want("serving")
+	client := dial(t, o.w.at("web"))
+	if _, err := askSeen(client, "app.example.org", "/"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: app.example.org\r\nContent-Length: 2\r\n\r\na"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
+	if err := o.say(note{"kind": "left"}); err != nil {
+		t.Fatal(err)
+	}
+	o.dieSilently()
+	eventually(t, "it drains", func() error {
+		if o.w.linesWith("no new connections are accepted any more") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	if _, err := io.WriteString(client, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", r, err)
+	}
+	if status := o.w.wait(); status != 0 {
+		t.Errorf("it ended with status %d", status)
 	}
 }
 

@@ -165,7 +165,8 @@ func (s *server) takeOver(signals <-chan os.Signal) error {
 	s.sockets.Discard()
 	close(s.gate)
 	b.conn.say(note{Kind: noteServing})
-	if err := s.awaitNote(noteLeft, signals); err != nil {
+	// From here on this process has clients. So a signal must wait until it can drain them: serve reads it.
+	if err := s.awaitNote(noteLeft, nil); err != nil {
 		return err
 	}
 	b.left = true
