@@ -143,6 +143,13 @@ func TestEndWhileTheOldProcessLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
+	for range 20 { // it serves until it is alone, so that the signal has time to arrive
+		other := dial(t, o.w.at("web"))
+		if _, err := askSeen(other, "app.example.org", "/"); err != nil {
+			t.Fatalf("a client after SIGTERM: %v", err)
+		}
+		other.Close()
+	}
 	if err := o.say(note{"kind": "left"}); err != nil {
 		t.Fatal(err)
 	}
