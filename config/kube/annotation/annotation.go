@@ -114,6 +114,7 @@ type context struct {
 
 	namespace, name string
 	values          map[string]string // of the annotations of ingress-nginx, without their prefix
+	bare            bool              // whitelist-source-range is there, and has no value
 	keys            map[string]string // of the ConfigMap of ingress-nginx's controller; see OfController
 }
 
@@ -122,6 +123,7 @@ func contextOf(i *networkingv1.Ingress) context {
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
+			c.bare = c.bare || key == Whitelist && i.Annotations[name] == ""
 		} else if key, ok := strings.CutPrefix(name, OfController); ok {
 			if c.keys == nil {
 				c.keys = map[string]string{}
@@ -248,11 +250,11 @@ func (j judge) rate(value string, c context) (Rating, string) {
 	return j.rating, j.why
 }
 
-// sameTruth reports whether both texts are the same truth value, which ingress-nginx also reads from 0, f and F.
-func sameTruth(a, b string) bool {
-	x, errX := strconv.ParseBool(a)
-	y, errY := strconv.ParseBool(b)
-	return errX == nil && errY == nil && x == y
+// sameTruth reports whether value is the truth value of word, which is true or false. ingress-nginx also reads it from
+// 0, f, 1 and t.
+func sameTruth(word, value string) bool {
+	is, err := strconv.ParseBool(value)
+	return err == nil && word == strconv.FormatBool(is)
 }
 
 const unknown = "neither weir nor the documentation of the controller knows this annotation; check its spelling, or remove it"

@@ -91,3 +91,34 @@ func init() {
 		"whitelist-source-range": {{"networks and addresses", "10.0.0.0/8", false}, {"networks and addresses, with other paths than `Prefix`, `Exact` or `/`", "10.0.0.0/8", false}, {"other values", "office", false}},
 	})
 }
+
+// Charts leave whitelist-source-range empty if nobody restricts clients. Then ingress-nginx serves everybody. It closes
+// an Ingress whose other lists are empty, or have only spaces.
+func TestBareSourceRanges(t *testing.T) {
+	for _, one := range []struct {
+		name, value string
+		closed      bool
+	}{{"whitelist-source-range", "", false}, {"whitelist-source-range", " ", true}, {"allowlist-source-range", "", true}, {"denylist-source-range", "", true}} {
+		i := ingressWith(map[string]string{one.name: one.value})
+		s := SettingsOf(i)
+		if guards, _ := Unsupported(i); len(guards) > 0 != one.closed || len(s.Allow)+len(s.Deny) > 0 || s.Everybody {
+			t.Errorf("%s of %q: %q %+v", one.name, one.value, guards, s)
+		}
+	}
+}
+
+// ingress-nginx also reads truth values from numbers and single letters.
+func TestTruthValues(t *testing.T) {
+	for _, name := range []string{"enable-modsecurity", "enable-owasp-core-rules", "enable-global-auth"} {
+		for value, closed := range map[string]bool{"false": false, "False": false, "0": false, "f": false, "F": false, "true": true, "1": true, "no": true} {
+			if guards, _ := Unsupported(ingressWith(map[string]string{name: value})); len(guards) > 0 != closed {
+				t.Errorf("%s: %s: %q", name, value, guards)
+			}
+		}
+	}
+	for value, want := range map[string]Rating{"0": Exact, "false": Near} {
+		if r, _, _ := rate(Nginx+"proxy-max-temp-file-size", value, context{}); r != want {
+			t.Errorf("a size of %s: %s, want %s", value, r, want)
+		}
+	}
+}

@@ -132,6 +132,9 @@ func (s *Settings) Apply(i *networkingv1.Ingress) *networkingv1.Ingress {
 		if annotation.IsOfController(name) {
 			continue // only a ConfigMap sets these
 		}
+		if name == annotation.Nginx+annotation.Whitelist && value == "" {
+			continue // the default applies
+		}
 		n.Annotations[name] = value
 		if short, ok := strings.CutPrefix(name, annotation.Nginx); ok {
 			has[strings.ToLower(short)] = true

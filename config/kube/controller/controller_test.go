@@ -118,6 +118,7 @@ func TestApply(t *testing.T) {
 	f(m{"proxy-body-size": "2m"}, m{"proxy-body-size": "3m"}, m{"proxy-body-size": "3m"})
 	f(m{"proxy-body-size": "2m"}, m{"Proxy-Body-Size": "3m"}, m{"Proxy-Body-Size": "3m"})
 	f(m{"whitelist-source-range": "10.0.0.0/8"}, m{"allowlist-source-range": "::/0"}, m{"proxy-body-size": "1m", "allowlist-source-range": "::/0"})
+	f(m{"whitelist-source-range": "10.0.0.0/8"}, m{"whitelist-source-range": ""}, m{"proxy-body-size": "1m", "whitelist-source-range": "10.0.0.0/8"})
 	f(m{"disable-access-log": "true"}, nil, m{"proxy-body-size": "1m", "enable-access-log": "false"})
 	f(m{"global-auth-url": global, "global-auth-method": "POST"}, nil, m{"proxy-body-size": "1m", "auth-url": global, "auth-method": "POST"})
 	f(m{"global-auth-url": global}, m{"auth-signin": "https://mine.example/"}, m{"proxy-body-size": "1m", "auth-url": global})
