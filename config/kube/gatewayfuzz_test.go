@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -109,7 +110,8 @@ spec:
 // leads to another namespace without a grant, and no listener has a Secret of another namespace without one. No
 // Gateway gets the address of an older one, no object gets the host of an older one of another kind and
 // namespace, no listener orders the certificate of such a host, and no route takes requests or connections from an
-// older one. On shared listeners, each host belongs to the file, to Ingresses or to one Gateway.
+// older one. On shared listeners, each host belongs to the file, to Ingresses or to one Gateway. In the mode service,
+// no port of the Pods belongs to two Gateways.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
 		seed := make([]byte, 300)
@@ -158,10 +160,69 @@ func FuzzGateways(f *testing.F) {
 			checkSecrets(t, m, r)
 			checkShared(t, m, &c, r)
 		}
+		checkService(t, manifests+d.slices())
 		if t.Failed() {
 			t.Log(manifests)
 		}
 	})
+}
+
+// slices returns EndpointSlices of Gateways, and of former ones of the same names, with ports of Pods.
+func (d *gatewayDice) slices() (text string) {
+	for i := range d.roll(4) {
+		text += fmt.Sprintf("\n---\n{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s%d, namespace: %s, labels: {endpointslice.kubernetes.io/managed-by: gateway.weirproxy.github.io}, "+
+			"ownerReferences: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, name: %s, uid: %s}]}, addressType: IPv4, endpoints: [], ports: [{name: port-%s, port: %s}, {name: port-%s, port: %s}]}",
+			i, d.one("a", "b"), d.one("g", "h", "h"), d.one("''", "''", "former"), d.one("80", "81"), d.one("20000", "20001", "20009"), d.one("443", "80"), d.one("20001", "20002"))
+	}
+	return text
+}
+
+// checkService converts objects in the mode service. No port of the Pods belongs to two ports of Gateways, and weir
+// listens only on ports that EndpointSlices have. A second conversion keeps all ports, also if no leader has written
+// them.
+func checkService(t *testing.T, manifests string) {
+	t.Helper()
+	text := gatewayConfigs["service.txt"]
+	convertGateways(t, text, manifests)
+	m := mustRead(t, gatewayBase+manifests)
+	m.Gateway.Slices = slimAll(t, m.Slices)
+	written := map[string]bool{}
+	for _, s := range m.Gateway.Slices {
+		for i := range s.Ports {
+			written[fmt.Sprintf("%s/%s/%s :%d", s.Namespace, s.OwnerReferences[0].Name, strings.TrimPrefix(*s.Ports[i].Name, "port-"), *s.Ports[i].Port)] = s.OwnerReferences[0].UID == ""
+		}
+	}
+	c := Converter{File: mustParse(t, text)}
+	r := c.Convert(&m.Objects)
+	checkGrants(t, m, r)
+	checkSecrets(t, m, r)
+	wants := c.wantedPorts(t)
+	for _, l := range r.AllListeners() {
+		if at := strings.TrimPrefix(l.Name, "gateway/") + " " + l.Address; !written[at] {
+			t.Errorf("weir listens on %s, which no EndpointSlice has", at)
+		}
+	}
+	c.File = mustParse(t, text)
+	c.Convert(&m.Objects)
+	if now := c.wantedPorts(t); !maps.Equal(now, wants) {
+		t.Errorf("the ports were %v, and are %v", wants, now)
+	}
+}
+
+// wantedPorts returns the port of the Pods of each port of the Gateways.
+func (c *Converter) wantedPorts(t *testing.T) map[string]int32 {
+	t.Helper()
+	all, owner := map[string]int32{}, map[int32]string{}
+	for name, p := range c.known.gateways.parts {
+		for port, own := range p.gateway.assigned.Behind.Wants {
+			at := fmt.Sprint(name, "/", port)
+			if other := owner[own]; other != "" || own < 20000 || own > 20003 {
+				t.Errorf("%s and %s have the port %d", other, at, own)
+			}
+			all[at], owner[own] = own, at
+		}
+	}
+	return all
 }
 
 // checkGrants checks that each route to another namespace has a grant.
