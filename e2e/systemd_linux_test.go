@@ -79,11 +79,12 @@ func startSystemd(t *testing.T) *systemd {
 	s.url = "http://" + address
 	s.write("weir.yaml", fmt.Sprintf(`listeners: {web: {address: %q, protocol: http}}
 health: {address: %q}
+admin: {address: %q}
 storage: /var/lib/weir
 access_log: {path: /var/log/weir/access.log}
 drain: {lame_duck: 0s, timeout: 5s}
 routes: [{name: hello, listeners: [web], respond: {status: 200, body: hello}}]
-`, address, freePort(t)))
+`, address, freePort(t), freePort(t)))
 	unit, err := os.ReadFile("../deploy/systemd/weir.service")
 	if err != nil {
 		t.Fatal(err)
