@@ -44,12 +44,29 @@ func (s *stage) applyGatewayAPI() (remove func()) {
 			args = append(args, "--filename="+f)
 		}
 	}
-	remove = func() { s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found"}, args...)...) }
+	remove = func() { s.removeKinds(args) }
 	s.Cleanup(remove)
 	s.kubectl(append([]string{"apply", "--server-side"}, args...)...)
 	s.kubectl(append([]string{"wait", "--for=condition=Established", "--timeout=" + patience.String()}, args...)...)
 	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage'}, spec: {controllerName: weirproxy.github.io/@stage}}`)
 	return remove
+}
+
+// removeKinds deletes the kinds in the files of these arguments, and waits until they are gone. An API server that
+// has just started fails to clean up, and tries again only after minutes, or when the kind changes.
+func (s *stage) removeKinds(files []string) {
+	s.Helper()
+	s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found", "--wait=false"}, files...)...)
+	tried := 0
+	eventually(s.T, "the kinds are gone", func() error {
+		left, err := s.cluster.kubectl("", append([]string{"get", "--ignore-not-found", "--output=name"}, files...)...)
+		if err != nil || strings.TrimSpace(left) == "" {
+			return err
+		}
+		tried++
+		s.cluster.kubectl("", append(append([]string{"annotate", "--overwrite"}, strings.Fields(left)...), fmt.Sprint("tried=", tried))...)
+		return fmt.Errorf("there are still\n%s", left)
+	})
 }
 
 // conformanceReport is the part of a report that says what passed.
