@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -175,4 +176,18 @@ func (s *server) selectionsOf(kind Kind) []Selection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[kind]
+}
+
+// A brace in a ConfigMap of HTTP headers is text: no variable of weir begins there. A ConfigMap with more than 16 KiB
+// closes the Ingress, wherever it was read.
+func TestHeadersOfConfigMap(t *testing.T) {
+	data := map[string]string{"X-Text": " $host {host} {{x}} ", "X-Other": "dropped"}
+	edits, _, err := headersOf(&corev1.ConfigMap{Data: data}, []string{" X-Text", "X-Other "})
+	if err != nil || len(edits.Set) != 2 || edits.Set[1].Value != "$host {{host} {{{{x}}" {
+		t.Errorf("%+v, %v", edits, err)
+	}
+	data["X-Other"] = strings.Repeat("a", maxHeaders)
+	if _, _, err := headersOf(&corev1.ConfigMap{Data: data}, []string{"X-Text", "X-Other"}); err == nil || !strings.Contains(err.Error(), "has more than 16384 bytes") {
+		t.Errorf("a large ConfigMap: %v", err)
+	}
 }
