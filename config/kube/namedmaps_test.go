@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/weirproxy/weir/config/kube/controller"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -161,6 +162,9 @@ func TestNamedMapsAreLimited(t *testing.T) {
 		if got := strings.Count(headersIn(c), "none"); got != 2 || c.Routes[mostNamed].Closure != nil {
 			t.Errorf("%d routes have no ConfigMap: %v", got, c.Events[:2])
 		}
+		if last := c.Events[len(c.Events)-1]; !strings.Contains(last.Message, manyNamed) {
+			t.Errorf("of the ConfigMaps without a watch, the events say %q", last.Message)
+		}
 		if n := len(w.selectionsOf(namedMaps)); n != mostNamed {
 			t.Errorf("%d ConfigMaps are watched", n)
 		}
@@ -189,5 +193,14 @@ func TestHeadersOfConfigMap(t *testing.T) {
 	data["X-Other"] = strings.Repeat("a", maxHeaders)
 	if _, _, err := headersOf(&corev1.ConfigMap{Data: data}, []string{"X-Text", "X-Other"}); err == nil || !strings.Contains(err.Error(), "has more than 16384 bytes") {
 		t.Errorf("a large ConfigMap: %v", err)
+	}
+}
+
+// The keys of ingress-nginx's ConfigMap come before Ingresses.
+func TestNamedMapsOfKeysAndObjects(t *testing.T) {
+	m := mustRead(t, namingMap("web", "headers"))
+	got := m.NamedMaps(controller.Read(map[string]string{"proxy-set-headers": "ns/requests", "add-headers": "ns/responses"}))
+	if want := "[ns/requests ns/responses default/headers]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
 	}
 }
