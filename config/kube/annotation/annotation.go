@@ -114,7 +114,6 @@ type context struct {
 
 	namespace, name string
 	values          map[string]string // of the annotations of ingress-nginx, without their prefix
-	bare            bool              // whitelist-source-range is there, and has no value
 	keys            map[string]string // of the ConfigMap of ingress-nginx's controller; see OfController
 }
 
@@ -123,7 +122,6 @@ func contextOf(i *networkingv1.Ingress) context {
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
-			c.bare = c.bare || key == Whitelist && i.Annotations[name] == ""
 		} else if key, ok := strings.CutPrefix(name, OfController); ok {
 			if c.keys == nil {
 				c.keys = map[string]string{}
@@ -267,6 +265,9 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 		if key, ok = strings.CutPrefix(name, Traefik); !ok {
 			return "", "", false
 		}
+	}
+	if IsUnset(name, value) {
+		return Exact, "", true
 	}
 	judge, known := judges[general(key)]
 	value = strings.TrimSpace(value)

@@ -66,7 +66,7 @@ func TestRate(t *testing.T) {
 	f(Nginx+"whitelist-source-range", "0.0.0.0/0", false, Exact, "")
 	f(Nginx+"denylist-source-range", "office", false, No, "503")
 	f(Traefik+"whitelist-source-range", "0.0.0.0/0", false, No, "write 0.0.0.0/0,::/0 if everybody")
-	f(Nginx+"whitelist-source-range", "", false, Exact, "") // ingress-nginx looks up the older name only if it has a value
+	f(Nginx+"whitelist-source-range", "", false, Exact, "") // ingress-nginx ignores it
 	f(Nginx+"auth-url", " ", false, Exact, "")              // a template left the value empty
 	f(Nginx+"auth-tls-secret", "", false, Exact, "")
 	f(Nginx+"proxy-body-size", "0", false, Exact, "")

@@ -58,7 +58,7 @@ func SettingsOf(i *networkingv1.Ingress) (s Settings) {
 	c := contextOf(i)
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		key, ok := strings.CutPrefix(name, Nginx)
-		if !ok {
+		if !ok || IsUnset(name, i.Annotations[name]) {
 			continue
 		}
 		if j := nginx[general(key)]; j.set != nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Whitelist is the older name of allowlist-source-range. ingress-nginx looks it up only if it has a value, so without
-// one it is as if it were not there.
-const Whitelist = "whitelist-source-range"
+// IsUnset reports whether ingress-nginx ignores the annotation. It ignores an empty whitelist-source-range, which is the
+// older name of allowlist-source-range. Many charts write one.
+func IsUnset(name, value string) bool { return name == Nginx+"whitelist-source-range" && value == "" }
 
 // sourceRanges is the family of lists of clients.
 var sourceRanges = map[string]judge{
 	"allowlist-source-range": setting(allowlist),
 	"denylist-source-range":  setting(denylist),
-	Whitelist:                setting(whitelist),
+	"whitelist-source-range": setting(whitelist),
 }
 
 const badList = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
@@ -38,9 +38,6 @@ func allowlist(value string, c context, s *Settings) (Rating, string) {
 
 // whitelist reads whitelist-source-range. SettingsOf reads the newer name first.
 func whitelist(value string, c context, s *Settings) (Rating, string) {
-	if c.bare {
-		return Exact, ""
-	}
 	if s.allowed {
 		s = &Settings{}
 	}

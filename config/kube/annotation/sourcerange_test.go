@@ -92,9 +92,9 @@ func init() {
 	})
 }
 
-// Charts leave whitelist-source-range empty if nobody restricts clients. Then ingress-nginx serves everybody. It closes
-// an Ingress whose other lists are empty, or have only spaces.
-func TestBareSourceRanges(t *testing.T) {
+// ingress-nginx serves everybody if whitelist-source-range is empty. It serves nobody if the list has only spaces, or
+// if another list is empty.
+func TestEmptySourceRanges(t *testing.T) {
 	for _, one := range []struct {
 		name, value string
 		closed      bool

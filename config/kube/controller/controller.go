@@ -132,7 +132,7 @@ func (s *Settings) Apply(i *networkingv1.Ingress) *networkingv1.Ingress {
 		if annotation.IsOfController(name) {
 			continue // only a ConfigMap sets these
 		}
-		if name == annotation.Nginx+annotation.Whitelist && value == "" {
+		if annotation.IsUnset(name, value) {
 			continue // the default applies
 		}
 		n.Annotations[name] = value
