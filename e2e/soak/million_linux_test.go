@@ -58,8 +58,11 @@ func TestMillion(t *testing.T) {
 		args := slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile") })
 		cmd := exec.Command("unshare", slices.Concat([]string{"--net"}, args, []string{"-test.run=^TestMillion$", "-test.v"})...)
 		weir, err := binary()
-		clients, none := tool()
-		if err := errors.Join(err, none); err != nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients, err := tool()
+		if err != nil {
 			t.Fatal(err)
 		}
 		cmd.Env = append(os.Environ(), apart+"="+clients, "WEIR_E2E_BINARY="+weir)

@@ -97,41 +97,40 @@ func (a *Assigned) Equal(b *Assigned) bool {
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// Before returns what a Gateway was assigned last; nil: nothing.
-type Before func(*gatewayv1.Gateway) *Assigned
-
 // FromPool gives each Gateway addresses of its own from a pool: the addresses of its spec, or else an
 // address of its status, or else an address that it had before, or else any free address. If two
 // Gateways want the same address, the older Gateway gets it. So all replicas decide alike, addresses
 // stay, and no Gateway can take the address of an older Gateway.
 //
-// A status comes back some time after the leader has written it. Until then only before knows the address:
-// without it, a Gateway that was created in the same second could get the address meanwhile.
-func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix, before Before) map[config.ObjectName]*Assigned {
+// before returns what a Gateway was assigned last; nil: nothing. It knows the address until the status, which the
+// leader writes, has come back from the cluster. Without it, a Gateway that was created in the same second could get
+// the address meanwhile.
+func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix, before func(*gatewayv1.Gateway) *Assigned) map[config.ObjectName]*Assigned {
 	p := &poolState{pool: pool, taken: map[netip.Addr]*gatewayv1.Gateway{}}
 	all := make(map[config.ObjectName]*Assigned, len(gateways))
 	for _, g := range gateways {
 		a := &Assigned{}
 		all[NameOf(g)] = a
-		if p.static(g, a); asksForAny(g) && a.Rejected == nil {
+		if p.static(g, a); a.wantsAny(g) {
 			p.keep(g, a, statusAddresses(g))
 		}
 	}
-	for _, find := range []func(*gatewayv1.Gateway, *Assigned){
-		func(g *gatewayv1.Gateway, a *Assigned) {
-			if was := before(g); was != nil {
-				p.keep(g, a, was.Addresses)
-			}
-		},
-		p.dynamic,
-	} {
-		for _, g := range gateways {
-			if a := all[NameOf(g)]; a.Rejected == nil && len(a.Addresses) == 0 && asksForAny(g) {
-				find(g, a)
-			}
+	for _, g := range gateways {
+		if a, was := all[NameOf(g)], before(g); was != nil && a.wantsAny(g) {
+			p.keep(g, a, was.Addresses)
+		}
+	}
+	for _, g := range gateways {
+		if a := all[NameOf(g)]; a.wantsAny(g) {
+			p.dynamic(g, a)
 		}
 	}
 	return all
+}
+
+// wantsAny reports whether the Gateway needs an address, and accepts any.
+func (a *Assigned) wantsAny(g *gatewayv1.Gateway) bool {
+	return a.Rejected == nil && len(a.Addresses) == 0 && asksForAny(g)
 }
 
 type poolState struct {

@@ -65,10 +65,10 @@ func IsOwnSlice(s *discoveryv1.EndpointSlice) bool {
 }
 
 // FromBalancers gives each Gateway the addresses of its Service, and a port of the Pods for each of its
-// ports. A port that weir has chosen stays with its Gateway also until its EndpointSlice has come back. service
-// returns a Service; nil: it does not exist. offline means that the objects come from manifests, so that no leader
-// writes EndpointSlices: all ports count as written.
-func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offline bool, service func(config.ObjectName) *corev1.Service, before Before) map[config.ObjectName]*Assigned {
+// ports. service returns a Service; nil: it does not exist. offline means that the objects come from manifests, so
+// that no leader writes EndpointSlices: all ports count as written. before returns what a Gateway was assigned last;
+// nil: nothing. It knows the ports that weir has chosen until the EndpointSlices have come back from the cluster.
+func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offline bool, service func(config.ObjectName) *corev1.Service, before func(*gatewayv1.Gateway) *Assigned) map[config.ObjectName]*Assigned {
 	ports := map[config.ObjectName]map[int32]bool{}
 	written := writtenPorts(o.Slices)
 	taken := map[int32]bool{}
