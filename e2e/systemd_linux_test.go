@@ -309,12 +309,14 @@ func TestSystemd(t *testing.T) {
 	}
 	before := s.awaitProcess("0")
 	s.asking(func() {
-		// Not the other way round. In a container with cgroups of version 1, systemd does not wait for the end of a
-		// process that another one has started, and kills it at once. An upgrade starts such a process.
+		// The upgrade (reload) comes after the restart. In a container with cgroup v1, systemd does not wait for the end
+		// of a process that another one has started, and kills it at once.
 		for _, change := range []string{"restart", "reload"} {
 			s.run("systemctl", change, "weir")
 			before = s.awaitProcess(before)
 		}
+		s.run("systemctl", "kill", "--signal=TERM", "--kill-who=main", "weir")
+		before = s.awaitProcess(before)
 	})
 	s.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "weir")
 	if err := s.ask(); err != nil {

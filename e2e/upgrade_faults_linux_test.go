@@ -124,17 +124,12 @@ func (o *fakeOld) want(kind string) {
 	}
 }
 
-// SIGTERM comes to the new process after it has begun to accept, and before the old one has left: systemd signals
-// both. The new process drains its clients.
+// systemd sends SIGTERM to both processes of an upgrade. If the new one has accepted clients by then, and the old one
+// has not left yet, the new one still drains its clients.
 func TestEndWhileTheOldProcessLeaves(t *testing.T) {
 	t.Parallel()
 	o := startFakeOld(t)
-	o.want("hello")
-	o.want("ready")
-	if err := o.say(note{"kind": "go"}); err != nil {
-		t.Fatal(err)
-	}
-	o.want("serving")
+	o.untilServing()
 	client := dial(t, o.w.at("web"))
 	if _, err := askSeen(client, "app.example.org", "/"); err != nil {
 		t.Fatal(err)
@@ -168,6 +163,31 @@ func TestEndWhileTheOldProcessLeaves(t *testing.T) {
 	}
 	if status := o.w.wait(); status != 0 {
 		t.Errorf("it ended with status %d", status)
+	}
+}
+
+// untilServing lets the new process accept.
+func (o *fakeOld) untilServing() {
+	o.w.t.Helper()
+	o.want("hello")
+	o.want("ready")
+	if err := o.say(note{"kind": "go"}); err != nil {
+		o.w.t.Fatal(err)
+	}
+	o.want("serving")
+}
+
+// The old process stands still after it has said go. The new one serves, and ends when it is told to.
+func TestOldProcessStandsStill(t *testing.T) {
+	t.Parallel()
+	o := startFakeOld(t)
+	o.untilServing()
+	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
+	if status := o.w.wait(); status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+	if o.w.linesWith(`"warn"`, "the old process stands still") != 1 {
+		t.Error("no warning tells of the old process")
 	}
 }
 

@@ -54,7 +54,7 @@ routes:
 backends:
   app:
     endpoints: [%s]
-    health_check: {http: {path: /healthz}, interval: @@interval, rise: 1, fall: 8}
+    health_check: {http: {path: /healthz}, interval: @@interval, rise: 1, fall: 3}
     timeouts: {keep_alive: 1s}
   chain:
     endpoints: ['@d', '@e']
@@ -111,6 +111,8 @@ func (h *house) config(n int) string {
 // build starts everything. checks is the interval of the health checks of apps.
 func build(t *testing.T, checks time.Duration) *house {
 	h := &house{t: t, checks: checks, front: newNode(t, "front", "127.0.0.1")}
+	_, err := tool() // built now, and not in the time of the loads
+	h.must(err)
 	for i, name := range []string{"a", "b", "c"} {
 		h.apps[i] = newApp(t)
 		h.front.address[name] = h.apps[i].address

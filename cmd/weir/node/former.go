@@ -159,14 +159,14 @@ func (s *server) takeOver(signals <-chan os.Signal) error {
 	}
 	s.log.Info("upgrade: ready to take over", zap.Int("old_pid", b.pid))
 	b.conn.say(note{Kind: noteReady, Taken: s.sockets.Taken()}) // after an error, awaitNote notices the end
-	if err := s.awaitNote(noteGo, signals); err != nil {
+	if err := s.awaitNote(noteGo, signals, nil); err != nil {
 		return err
 	}
 	s.sockets.Discard()
 	close(s.gate)
 	b.conn.say(note{Kind: noteServing})
-	// From here on this process has clients. So a signal must wait until it can drain them: serve reads it.
-	if err := s.awaitNote(noteLeft, nil); err != nil {
+	// This process has clients now. A signal waits until serve can drain them.
+	if err := s.awaitNote(noteLeft, nil, time.After(leftPatience)); err != nil {
 		return err
 	}
 	b.left = true
@@ -220,8 +220,14 @@ func (s *server) notYet() (all []string) {
 	return all
 }
 
-// awaitNote waits for a note of the former process, or for its end.
-func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
+// leftPatience limits the time from serving to left, which takes milliseconds. After it, this process goes on as if
+// the former one had left: it serves already. The former process gives up earlier (acceptPatience), unless it stands
+// still.
+const leftPatience = acceptPatience + 5*time.Second
+
+// awaitNote waits for a note of the former process, for its end, or until over fires. A nil over never fires: then the
+// former process limits the time.
+func (s *server) awaitNote(kind string, signals <-chan os.Signal, over <-chan time.Time) error {
 	for {
 		select {
 		case n, open := <-s.former.notes:
@@ -230,6 +236,9 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal) error {
 			if !open || n.Kind == kind {
 				return nil
 			}
+		case <-over:
+			s.log.Warn("upgrade: the old process stands still, and has not said that it left", zap.Int("old_pid", s.former.pid))
+			return nil
 		case sig := <-signals:
 			if err := endedBy(sig); err != nil {
 				return err
