@@ -71,8 +71,8 @@ func writeAddresses(objects map[string]*Manifests, r *Routing) {
 	}
 }
 
-// Addresses and ports stay with their Gateway also before its status, or the EndpointSlice of its Service, has come
-// back from the cluster. Gateways of the same second are in the order of their names.
+// A Gateway keeps its address, or its ports, while the cluster does not show its status or EndpointSlice yet. Another
+// Gateway of the same second whose name comes first in the alphabet does not take them.
 func TestAssignmentsStayBeforeTheyAreWritten(t *testing.T) {
 	gateways := func(all ...string) (text string) {
 		for _, name := range all {

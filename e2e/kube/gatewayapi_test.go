@@ -52,8 +52,8 @@ func (s *stage) applyGatewayAPI() (remove func()) {
 	return remove
 }
 
-// removeKinds deletes the kinds in the files of these arguments, and waits until they are gone. An API server that
-// has just started fails to clean up, and tries again only after minutes, or when the kind changes.
+// removeKinds deletes the kinds in these files, and waits until they are gone. An API server that has just started
+// fails to delete the objects of a kind. It tries again after minutes, or at once if the kind changes.
 func (s *stage) removeKinds(files []string) {
 	s.Helper()
 	s.cluster.kubectl("", append([]string{"delete", "--ignore-not-found", "--wait=false"}, files...)...)

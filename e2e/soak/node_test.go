@@ -65,8 +65,8 @@ func binary() (string, error) {
 	return compiled()
 }
 
-// tool returns the path of the weir that runs "weir soak". It never has the race detector: with it the clients
-// would be busier than the weir under test.
+// tool returns the path of the weir that runs "weir soak". It never has the race detector, which would make the
+// clients busier than the weir under test.
 func tool() (string, error) {
 	if path := os.Getenv(apart); path != "" {
 		return path, nil

@@ -72,8 +72,8 @@ func newUpgrade() *upgrade {
 		container: endsContainer(os.Getpid(), os.Getppid(), processName(1))}
 }
 
-// adopt keeps the command line of the former process for the next upgrade. There, the path may lead to a script
-// that has started this process by another path. The next upgrade must run the script again.
+// adopt keeps the command line of the former process for the next upgrade. If its path is a script, the script may
+// have started this process by another path, and the next upgrade must run the script again.
 func (u *upgrade) adopt(binary string, args []string) {
 	if binary != "" && len(args) > 0 {
 		u.binary, u.args = binary, args

@@ -6,7 +6,7 @@ import (
 )
 
 // MaxVariables is the maximum number of variables in a text of an annotation. Tenants write these texts, and a variable may
-// be as large as the head of a request: without a limit, one request could need gigabytes.
+// be as large as the head of a request. Without a limit, one request could need gigabytes.
 const MaxVariables = 32
 
 // nginxText converts a text with variables of nginx to a config.Template. known has constants of

@@ -17,7 +17,7 @@ import (
 
 // The addresses of a Gateway can be those of a Service of its own. The Service has no selector. weir
 // writes its EndpointSlices: they have the Pods of weir, and for each port of the Gateway a port on
-// which all these Pods listen. The EndpointSlices are also the only record of these ports: the leader
+// which all these Pods listen. The EndpointSlices are also the record of these ports: the leader
 // chooses a port and writes it there, and each replica, the leader too, listens on what it reads there.
 // So ports stay when replicas or leaders change.
 
