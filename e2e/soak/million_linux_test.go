@@ -26,7 +26,7 @@ const perProcess = 0.88
 
 // handshakes is how many connections all clients together open in a second. The two ends of a handshake take
 // more than a millisecond of a core.
-const handshakes = 500
+const handshakes = 300
 
 // crowd is the parts of TestMillion.
 type crowd struct {
@@ -77,8 +77,7 @@ func TestMillion(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := int(min(float64(limit.Max)*perProcess, 1<<20))
-	// One weir more than needed: the clients of one that is drained come to the others.
-	c := newCrowd(t, 1+(connections+active+most-1)/most, max(1, (connections+14_999)/15_000))
+	c := newCrowd(t, weirsFor(connections+active, most), max(1, (connections+14_999)/15_000))
 	begun := time.Now()
 	told := func(format string, args ...any) {
 		t.Logf("%5.0f s: %s", time.Since(begun).Seconds(), fmt.Sprintf(format, args...))
@@ -161,6 +160,17 @@ func TestMillion(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// weirsFor returns how many weirs hold the connections, at most so many each, until the end of the test. The clients of
+// the weir that is upgraded come to all weirs, and later those of the weir that is drained come to the others: a weir
+// then has (n+1)/(n-1) times what it had at first.
+func weirsFor(connections, most int) int {
+	n := 2
+	for connections*(n+1) > most*n*(n-1) {
+		n++
+	}
+	return n
 }
 
 func (c *crowd) must(err error) {
