@@ -61,6 +61,9 @@ type Kubernetes struct {
 // IngressNginx is ingress-nginx's controller, whose settings weir applies to Ingresses.
 type IngressNginx struct {
 	ConfigMap ObjectName
+	// DefaultBackend is the Service that shows the errors of custom-http-errors for Ingresses without a default-backend of
+	// their own; empty: none. In ingress-nginx it is a flag, --default-backend-service.
+	DefaultBackend ObjectName
 }
 
 // KubernetesTimeouts are the timeouts of routes whose object sets none. 0: those of weir.
@@ -174,6 +177,7 @@ func (k *Kubernetes) section() section {
 func (i *IngressNginx) section() section {
 	return section{object: i, keys: []key{
 		{"config_map", objectName.at(&i.ConfigMap).required("ingress-nginx/ingress-nginx-controller"), "The ConfigMap, as namespace/name, that configures ingress-nginx. weir applies its keys to Ingresses, with ingress-nginx's defaults, except for those that decide whom to trust. This file takes precedence."},
+		{"default_backend", objectName.at(&i.DefaultBackend).byDefault("none"), "The Service, as namespace/name, that shows the errors of custom-http-errors for Ingresses without the annotation default-backend (ingress-nginx's --default-backend-service). weir uses its first TCP port."},
 	}}
 }
 
@@ -342,6 +346,9 @@ func (v *draft) checkKubernetes() {
 	}
 	if v.given(&k.Namespaces) && v.given(&k.NamespaceLabels) {
 		v.failAt(v.places[&k.NamespaceLabels], "namespaces says already which ones; keep one of the two")
+	}
+	if n := k.IngressNginx; n != nil && len(k.Namespaces) > 0 && n.DefaultBackend.Name != "" && !slices.Contains(k.Namespaces, n.DefaultBackend.Namespace) {
+		v.failAt(v.places[&n.DefaultBackend], "weir does not read the namespace %s of this Service; add it to namespaces, or remove default_backend", n.DefaultBackend.Namespace)
 	}
 	if k.Gateways != nil {
 		v.checkGateways(k.Gateways)

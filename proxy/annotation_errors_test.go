@@ -39,6 +39,24 @@ func TestIngressErrors(t *testing.T) {
 	}
 }
 
+// The Service of kubernetes.ingress_nginx.default_backend shows the errors of an Ingress of another namespace.
+func TestIngressErrorsOfAllNamespaces(t *testing.T) {
+	file := strings.Replace(ingressFile, "class: weir", "class: weir, ingress_nginx: {config_map: a/controller, default_backend: web/errors}", 1)
+	i := newIngressRig(t, file, ingress("a/shared", 1, "shared.test Prefix / app, shared.test Prefix /empty empty", "custom-http-errors: 404,503")+
+		ingress("web/errors", 1, "errors.test Prefix / errors"))
+	for request, want := range map[string]string{
+		"GET http://shared.test/x?y\nWant-Status: 404": "404 errors GET /?y",
+		"GET http://shared.test/x\nWant-Status: 500":   "500 app GET /x",
+		"GET http://shared.test/empty":                 "200 errors GET /",
+	} {
+		a := i.ask(request)
+		if got := strings.TrimPrefix(a.Status, "HTTP/1.1 ")[:4] + a.first; got != want {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+	}
+	wantLines(t, i.ask("GET http://shared.test/x\nWant-Status: 404"), "X-Code: 404", "X-Namespace: a", "X-Ingress-Name: shared", "X-Service-Name: app")
+}
+
 // The case of ingress-nginx's test/e2e/annotations/default_backend.go. The X-Request-Id that the
 // server gets is weir's, and not the client's.
 func TestIngressDefaultBackend(t *testing.T) {

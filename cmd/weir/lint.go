@@ -267,12 +267,17 @@ func controllerMap(m *kube.Manifests) *corev1.ConfigMap {
 	return found[0]
 }
 
-// controllerSettings returns the settings in the ConfigMap of the controller, or else the defaults.
+// controllerSettings returns the settings in the ConfigMap and the flags of the controller, or else the defaults.
 func controllerSettings(m *kube.Manifests) *controller.Settings {
+	var data map[string]string
 	if o := controllerMap(m); o != nil {
-		return controller.Read(o.Data)
+		data = o.Data
 	}
-	return controller.Read(nil)
+	settings := controller.Read(data)
+	if len(m.Controllers) == 1 {
+		settings = settings.WithDefaultBackend(m.Controllers[0].Flags["default-backend-service"])
+	}
+	return settings
 }
 
 // lintConfig is the configuration for converting the manifests: weir serves nothing else.

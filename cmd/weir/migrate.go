@@ -226,7 +226,7 @@ func (m *migration) effects() (closed, different []string) {
 		switch {
 		case r.Refused:
 			closed = append(closed, fmt.Sprintf("all Ingresses, by %s: %s", r.Name, r.Why))
-		case r.Trust || !r.IsUnsupported() || r.Name == "--default-backend-service" || controller.InFile(r.Name):
+		case r.Trust || !r.IsUnsupported() || controller.InFile(r.Name):
 		default:
 			different = append(different, fmt.Sprintf("%s: %s", r.Name, r.Why))
 		}

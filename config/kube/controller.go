@@ -19,8 +19,12 @@ func readController(file *config.Config, m *corev1.ConfigMap) *controller.Settin
 		data = m.Data
 	}
 	given := file.Kubernetes.Timeouts
-	return controller.Read(data).Without(map[string]bool{
+	settings := controller.Read(data).Without(map[string]bool{
 		"proxy-connect-timeout": given.Connect != 0, "proxy-read-timeout": given.Read != 0, "proxy-send-timeout": given.Send != 0})
+	if service := file.Kubernetes.IngressNginx.DefaultBackend; service.Name != "" {
+		settings = settings.WithDefaultBackend(service.String())
+	}
+	return settings
 }
 
 // applyController gives a route what the ConfigMap sets for all routes of Ingresses.

@@ -9,15 +9,17 @@ import (
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
-// This file has the annotation default-backend of ingress-nginx.
+// This file has the default backends of ingress-nginx: the annotation default-backend, and the Service that shows errors for
+// Ingresses without it.
 
 // fallback is the default backend of a claim; nil: it has none.
 func (v *conversion) fallback(c *claim.Claim) *config.Fallback {
-	name := v.defaultBackend(c)
-	if name == "" {
+	b := v.defaultBackend(c)
+	if b == nil {
 		return nil
 	}
-	return &config.Fallback{Backend: name, Report: errorReport(c)}
+	v.letSpeak(b, speaker(c, c.Backend.Protocol))
+	return &config.Fallback{Backend: v.keep(*b), Report: errorReport(c)}
 }
 
 // errorPages are the errors of a claim that the default backend shows.
@@ -26,36 +28,57 @@ func (v *conversion) errorPages(c *claim.Claim) []config.ErrorPage {
 	if len(e.Statuses) == 0 {
 		return nil
 	}
-	name := v.defaultBackend(c)
-	if name == "" {
+	b := v.defaultBackend(c)
+	if b == nil {
+		b = v.sharedBackend(c)
+	}
+	if b == nil {
 		return nil
 	}
-	page := config.ErrorPage{Backend: name, AsNginx: true, Report: errorReport(c), OnlyOwn: e.OnlyOwn}
+	v.letSpeak(b, speaker(c, nil)) // ingress-nginx asks for error pages without backend-protocol
+	page := config.ErrorPage{Backend: v.keep(*b), AsNginx: true, Report: errorReport(c), OnlyOwn: e.OnlyOwn}
 	for _, status := range e.Statuses {
 		page.Status = append(page.Status, config.StatusRange{Min: status, Max: status})
 	}
 	return []config.ErrorPage{page}
 }
 
-// defaultBackend returns the name of the backend for the first port of the Service that
-// default-backend names; empty: there is none.
-func (v *conversion) defaultBackend(c *claim.Claim) string {
+// defaultBackend returns the backend for the first port of the Service that default-backend names; nil: there is none.
+func (v *conversion) defaultBackend(c *claim.Claim) *Backend {
 	service := v.asked[c.Owner].DefaultBackend
 	if service == "" {
-		return ""
+		return nil
 	}
-	source := config.ObjectName{Namespace: c.Owner.Name.Namespace, Name: service}
+	return v.standIn(c, config.ObjectName{Namespace: c.Owner.Name.Namespace, Name: service}, "default backend of this Ingress")
+}
+
+// sharedBackend is the same for the Service that shows errors for all Ingresses.
+func (v *conversion) sharedBackend(c *claim.Claim) *Backend {
+	n := v.settings.IngressNginx
+	if n == nil || n.DefaultBackend.Name == "" {
+		return nil
+	}
+	return v.standIn(c, n.DefaultBackend, "default backend in weir's configuration (kubernetes.ingress_nginx.default_backend)")
+}
+
+// standIn returns the backend for the first port of a Service that gets requests in place of that of a claim; nil: it
+// gets none, and an event says why. what is what the Service is for.
+func (v *conversion) standIn(c *claim.Claim, source config.ObjectName, what string) *Backend {
 	if v.serviceGuards(source) != nil {
-		v.on(c.Owner, event.ReasonBackend, "The default backend %s has annotations that restrict access, or may, and that weir does not support, so it gets no requests; remove these annotations.", source)
-		return ""
+		v.on(c.Owner, event.ReasonBackend, "The %s, the Service %s, has annotations that restrict access, or may, and that weir does not support, so it gets no requests; remove these annotations.", what, source)
+		return nil
 	}
 	b, err := v.serving(source, v.firstOf(source))
 	if err != nil {
-		v.on(c.Owner, reasonOf(err), "The default backend of this Ingress is %v.", err)
-		return ""
+		v.on(c.Owner, reasonOf(err), "The %s is %v.", what, err)
+		return nil
 	}
-	v.letSpeak(&b, &claim.Claim{Match: c.Match, Owner: c.Owner, Backend: claim.Backend{Supported: true, Name: source, Port: b.Port, Protocol: c.Backend.Protocol}})
-	return v.keep(b)
+	return &b
+}
+
+// speaker is a claim of the same object by which letSpeak chooses a protocol.
+func speaker(c *claim.Claim, protocol *string) *claim.Claim {
+	return &claim.Claim{Owner: c.Owner, Backend: claim.Backend{Protocol: protocol}}
 }
 
 // firstOf is the first TCP port of a Service.

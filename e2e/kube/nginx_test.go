@@ -32,7 +32,7 @@ import (
 // configuration that this code makes, and sends the same requests to both. Each difference must be listed in
 // testdata/nginx, with a reason; -update lists what is found. The file README.md there describes the files.
 func TestAgainstNginx(t *testing.T) {
-	againstNginx(t, "testdata/nginx", nil, "")
+	againstNginx(t, "testdata/nginx", nil, "", "")
 }
 
 // TestAgainstNginxWithConfigMap is TestAgainstNginx with keys of the controller's ConfigMap, which weir reads too.
@@ -46,15 +46,15 @@ func TestAgainstNginxWithConfigMap(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &data); err != nil {
 		t.Fatal(err)
 	}
-	againstNginx(t, folder, data, ", ingress_nginx: {config_map: ingress-nginx/ingress-nginx-controller}")
+	againstNginx(t, folder, data, "errors", ", ingress_nginx: {config_map: ingress-nginx/ingress-nginx-controller, default_backend: '@stage/errors'}")
 }
 
-// againstNginx runs the suites of a folder. data are keys of the controller's ConfigMap, and more is the rest of the
-// section kubernetes.
-func againstNginx(t *testing.T, folder string, data map[string]string, more string) {
+// againstNginx runs the suites of a folder. data are keys of the controller's ConfigMap, service is its default backend
+// (empty: none), and more is the rest of the section kubernetes.
+func againstNginx(t *testing.T, folder string, data map[string]string, service, more string) {
 	s := newStage(t)
 	suites := readSuites(t, folder)
-	n := s.nginx(suites, data)
+	n := s.nginx(suites, data, cmp.Or(service, "-"))
 	w := s.weir(fmt.Sprintf(weirBesideNginx, more))
 	asked := 0
 	for _, suite := range suites {
@@ -98,7 +98,7 @@ func (n *nginx) errors(most int) string {
 }
 
 // nginx applies the objects of the suites, and starts nginx with what ingress-nginx makes of them.
-func (s *stage) nginx(suites []*suite, data map[string]string) *nginx {
+func (s *stage) nginx(suites []*suite, data map[string]string, service string) *nginx {
 	s.Helper()
 	binary, err := exec.LookPath("nginx")
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *stage) nginx(suites []*suite, data map[string]string) *nginx {
 	}
 
 	n := &nginx{dir: s.TempDir(), address: "10.10.2.1"}
-	c := exec.Command(filepath.Join(kit, "ingress-nginx-conf"), filepath.Join(s.dir, "admin.kubeconfig"), s.name, s.name, "controller", "-", n.dir)
+	c := exec.Command(filepath.Join(kit, "ingress-nginx-conf"), filepath.Join(s.dir, "admin.kubeconfig"), s.name, s.name, "controller", service, n.dir)
 	if out, err := c.CombinedOutput(); err != nil {
 		s.Fatalf("ingress-nginx made no configuration: %v\n%s", err, out)
 	}

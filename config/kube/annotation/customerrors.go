@@ -21,7 +21,8 @@ type Errors struct {
 const (
 	badErrors    = "ingress-nginx ignores the value, and so does weir; write statuses from 400 to 599, separated by commas"
 	pageErrors   = "weir asks the Service of default-backend by GET, without the body of the request, and uses responses of up to 256 KiB"
-	nobodyErrors = "without default-backend, weir forwards the responses unchanged; the default backend of ingress-nginx itself answers 404"
+	nobodyErrors = "without default-backend, weir forwards the responses unchanged; the default backend of ingress-nginx itself answers 404; name a Service in default-backend, or in kubernetes.ingress_nginx.default_backend of weir's configuration"
+	sharedErrors = "weir asks the Service of kubernetes.ingress_nginx.default_backend by GET, without the body of the request, and uses responses of up to 256 KiB"
 )
 
 func rateErrors(value string, c context) (Rating, string) {
@@ -30,10 +31,12 @@ func rateErrors(value string, c context) (Rating, string) {
 		return No, badErrors
 	case len(list) == 0:
 		return Exact, ""
-	case !serviceName.MatchString(c.value("default-backend")):
-		return Near, nobodyErrors
+	case serviceName.MatchString(c.value("default-backend")):
+		return Near, pageErrors
+	case c.keys[DefaultBackendService] != "":
+		return Near, sharedErrors
 	}
-	return Near, pageErrors
+	return Near, nobodyErrors
 }
 
 func setErrors(value string, c context, s *Settings) (Rating, string) {

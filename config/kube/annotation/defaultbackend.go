@@ -5,6 +5,10 @@ import "regexp"
 // defaultBackends is the family of Services for errors.
 var defaultBackends = map[string]judge{"default-backend": setting(defaultBackend)}
 
+// DefaultBackendService follows OfController if a Service shows errors for Ingresses without default-backend. In
+// ingress-nginx a flag has its name.
+const DefaultBackendService = "default-backend-service"
+
 const badService = "ingress-nginx ignores the value too; write the name of a Service in the namespace of the Ingress"
 
 // serviceName matches the names that ingress-nginx accepts (RFC 1035).

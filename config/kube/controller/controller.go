@@ -86,6 +86,14 @@ func (s *Settings) Without(names map[string]bool) *Settings {
 	return &n
 }
 
+// WithDefaultBackend returns the settings with the value of --default-backend-service, the name of a Service.
+func (s *Settings) WithDefaultBackend(service string) *Settings {
+	n := *s
+	n.keys = maps.Clone(s.keys)
+	n.keys[annotation.DefaultBackendService] = service
+	return &n
+}
+
 // IsUnsupported reports whether weir does nothing for the key or flag.
 func (r *Rated) IsUnsupported() bool { return r.Rating == annotation.No }
 

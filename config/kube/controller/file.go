@@ -275,7 +275,12 @@ func (w *writer) kubernetes() {
 		w.line(1, "default_certificate: "+n.String(), "--default-ssl-certificate")
 	}
 	if w.in.ConfigMap != (config.ObjectName{}) {
-		w.line(1, "ingress_nginx: {config_map: "+w.in.ConfigMap.String()+"}", "weir applies what is left in the ConfigMap")
+		text, note := "config_map: "+w.in.ConfigMap.String(), "weir applies what is left in the ConfigMap"
+		if n, err := config.ParseObjectName(flags["default-backend-service"]); err == nil {
+			text += ", default_backend: " + n.String()
+			note += "; --default-backend-service"
+		}
+		w.line(1, "ingress_nginx: {"+text+"}", note)
 	}
 	if n, err := config.ParseObjectName(flags["tcp-services-configmap"]); err == nil {
 		w.line(1, "tcp: {config_map: "+n.String()+"}", "--tcp-services-configmap")
