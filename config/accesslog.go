@@ -64,6 +64,12 @@ func (f LogFormat) JSON() bool {
 // IsTemplate reports whether f is a template.
 func (f LogFormat) IsTemplate() bool { return strings.Contains(string(f), "{") }
 
+// ValidLogTemplate reports whether a configuration may have s as a template.
+func ValidLogTemplate(s string) bool {
+	format, err := logFormat.parse(s)
+	return err == nil && format.IsTemplate()
+}
+
 // LogPart is a field, or else literal text.
 type LogPart struct {
 	Text  string

@@ -325,8 +325,24 @@ func (w *writer) logs() {
 	if w.is("disable-access-log") || w.is("disable-http-access-log") {
 		return
 	}
-	if w.in.Data["log-format-upstream"] != "" {
-		w.change("access_log has ingress-nginx's default format; write the format of log-format-upstream as a template, or use json")
+	format := w.in.Data["log-format-upstream"]
+	if format == "" {
+		w.line(0, "access_log: {format: ingress-nginx}", "")
+		return
 	}
-	w.line(0, "access_log: {format: ingress-nginx}", "")
+	if isJSON(format, w.is("log-format-escape-json")) {
+		w.change("log-format-upstream makes JSON; the JSON of weir has other names for the same values, and access_log.fields selects them: change what reads the log")
+		w.line(0, "access_log: {format: json}", "log-format-upstream")
+		return
+	}
+	template, missing := logTemplate(format)
+	if template == "" {
+		w.change("weir cannot write lines in the format of log-format-upstream; access_log has the default format of ingress-nginx: write a template, or use json")
+		w.line(0, "access_log: {format: ingress-nginx}", "")
+		return
+	}
+	if len(missing) > 0 {
+		w.change("weir has no fields for these variables of log-format-upstream, and writes - in their place: " + strings.Join(missing, ", "))
+	}
+	w.line(0, "access_log: {format: "+plain(template)+"}", "log-format-upstream")
 }

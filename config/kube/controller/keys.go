@@ -179,7 +179,7 @@ var keys = map[string]*key{
 
 	// Logs.
 	"access-log-path": inFile(accessLog), "http-access-log-path": inFile(accessLog), "stream-access-log-path": inFile(accessLog), "access-log-params": needless(accessLog),
-	"log-format-upstream": inFile(accessLog), "log-format-stream": inFile(accessLog), "log-format-escape-json": inFile(accessLog, "false"), "log-format-escape-none": inFile(accessLog, "false"),
+	"log-format-upstream": inFile("access_log in weir's configuration has the format, and weir migrate converts this one"), "log-format-stream": inFile(accessLog), "log-format-escape-json": inFile(accessLog, "false"), "log-format-escape-none": inFile(accessLog, "false"),
 	"skip-access-log-urls": inFile(accessLog), "disable-stream-access-log": inFile(accessLog, "false"), "enable-access-log-for-default-backend": near("weir also logs requests that no Ingress matches", "true"), "enable-auth-access-log": near("weir does not log its own requests for authentication", "false"),
 	"error-log-path": needless(errorLog), "error-log-level": needless(errorLog), "enable-syslog": not("weir sends nothing to syslog; it writes its logs to standard output or to a file", "false"), "syslog-host": needless(accessLog), "syslog-port": needless(accessLog),
 
