@@ -33,7 +33,7 @@ func rateErrors(value string, c context) (Rating, string) {
 		return Exact, ""
 	case serviceName.MatchString(c.value("default-backend")):
 		return Near, pageErrors
-	case c.keys[DefaultBackendService] != "":
+	case c.keys[ErrorsOfAll] != "":
 		return Near, sharedErrors
 	}
 	return Near, nobodyErrors

@@ -22,7 +22,7 @@ func TestCustomErrors(t *testing.T) {
 
 func init() {
 	others["statuses, with `default-backend`"] = map[string]string{"default-backend": "errors"}
-	keysOf["statuses, with `kubernetes.ingress_nginx.default_backend`"] = map[string]string{DefaultBackendService: "web/errors"}
+	keysOf["statuses, with `kubernetes.ingress_nginx.default_backend`"] = map[string]string{ErrorsOfAll: "web/errors"}
 	samples["custom-http-errors"] = []sample{{"statuses, with `default-backend`", "404", false}, {"statuses, with `kubernetes.ingress_nginx.default_backend`", "404", false}, {"statuses, without `default-backend`", "404", false}, {"other values, or statuses below 400", "302", false}}
 	samples["disable-proxy-intercept-errors"] = []sample{{"`true`, `false`     ", "true", false}}
 }

@@ -5,9 +5,9 @@ import "regexp"
 // defaultBackends is the family of Services for errors.
 var defaultBackends = map[string]judge{"default-backend": setting(defaultBackend)}
 
-// DefaultBackendService follows OfController if a Service shows errors for Ingresses without default-backend. In
+// ErrorsOfAll follows OfController if a Service shows errors for Ingresses without default-backend. In
 // ingress-nginx a flag has its name.
-const DefaultBackendService = "default-backend-service"
+const ErrorsOfAll = "default-backend-service"
 
 const badService = "ingress-nginx ignores the value too; write the name of a Service in the namespace of the Ingress"
 

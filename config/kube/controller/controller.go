@@ -90,7 +90,7 @@ func (s *Settings) Without(names map[string]bool) *Settings {
 func (s *Settings) WithDefaultBackend(service string) *Settings {
 	n := *s
 	n.keys = maps.Clone(s.keys)
-	n.keys[annotation.DefaultBackendService] = service
+	n.keys[annotation.ErrorsOfAll] = service
 	return &n
 }
 
