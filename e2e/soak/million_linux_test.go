@@ -100,7 +100,7 @@ func TestMillion(t *testing.T) {
 
 	want := each*len(c.places) + active
 	c.await("all clients connect", want, time.Duration(connections)*20*time.Millisecond)
-	told("%d connections are open", want)
+	told("%d connections are open: %s", want, c.shares())
 	time.Sleep(min(2*every, time.Minute)) // until they have parked, and the memory of the handshakes is returned
 	open, parked := c.sum("weir_connections_open"), c.sum(parkedMetric)
 	slope := float64(c.resident()-empty) / open
@@ -134,6 +134,7 @@ func TestMillion(t *testing.T) {
 	}))
 	told("the old process has ended")
 	c.await("the clients of the old process connect again", want, 3*every)
+	told("all connections are open: %s", c.shares())
 
 	last := c.weirs[len(c.weirs)-1]
 	c.must(last.signal(syscall.SIGTERM))
@@ -147,7 +148,7 @@ func TestMillion(t *testing.T) {
 	rest := c.weirs[:len(c.weirs)-1]
 	c.weirs = rest
 	c.await("its clients connect to the others", want, 3*every)
-	told("all connections are open, on the other weirs")
+	told("all connections are open, on the other weirs: %s", c.shares())
 	c.weirs = append(rest, last)
 	c.start(last)
 	time.Sleep(2 * time.Second)
@@ -221,6 +222,9 @@ func newCrowd(t *testing.T, weirs, places int) *crowd {
 		inside := func(args ...string) { c.run("nsenter", append([]string{"--net=" + place, "ip"}, args...)...) }
 		inside("address", "add", fmt.Sprintf("10.99.%d.2/24", i), "dev", "eth0")
 		inside("link", "set", "eth0", "up")
+		// Clients that have few free ports reuse those of the weir that has ended, and the kernel then gives them
+		// all to the next weir.
+		c.run("nsenter", "--net="+place, "sh", "-c", "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range")
 		c.places = append(c.places, place)
 	}
 	c.app = newApp(t)
@@ -287,6 +291,19 @@ func (c *crowd) sum(name string) (total float64) {
 		total += v
 	}
 	return total
+}
+
+// shares lists how many connections each weir has.
+func (c *crowd) shares() string {
+	var all []string
+	for _, n := range c.weirs {
+		v, err := n.metric("weir_connections_open")
+		if err != nil {
+			c.t.Errorf("%s: %v", n.name, err)
+		}
+		all = append(all, fmt.Sprintf("%.0f", v))
+	}
+	return strings.Join(all, ", ")
 }
 
 // resident returns the resident memory of all weirs, in KiB.
