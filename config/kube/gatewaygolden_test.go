@@ -59,15 +59,19 @@ backends: {own: {endpoints: ["127.0.0.1:9000"]}}
 kubernetes: {class: weir, host_ownership: shared, publish: {addresses: [192.0.2.1]}, gateways: {addresses: {shared: [web, websecure]}}}
 `
 
+// sharedIssuersConfig has an issuer for all namespaces, too.
+var sharedIssuersConfig = strings.Replace(sharedOwnedConfig, "certificates: [", `certificates: [{acme: {directory: "https://127.0.0.1:14000/dir", storage: /var/lib/weir, issuer: {name: public, allow: [{namespaces: ["*"], hosts: ["**.example"]}]}}}, `, 1)
+
 var sharedOwnedConfig = strings.Replace(sharedHostsConfig, "host_ownership: shared", "host_ownership: namespace", 1)
 
 // gatewayConfigs are the configurations of files in testdata/gateways with other addresses.
 var gatewayConfigs = map[string]string{
-	"service.txt":     strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
-	"shared.txt":      sharedConfig,
-	"sharedhosts.txt": sharedHostsConfig,
-	"sharedowned.txt": sharedOwnedConfig,
-	"clusterip.txt":   strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
+	"service.txt":       strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {replicas: weir/weir, ports: 20000-20003}", 1),
+	"shared.txt":        sharedConfig,
+	"sharedhosts.txt":   sharedHostsConfig,
+	"sharedowned.txt":   sharedOwnedConfig,
+	"sharedissuers.txt": sharedIssuersConfig,
+	"clusterip.txt":     strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
 }
 
 // gatewayBase are the objects that every case has.

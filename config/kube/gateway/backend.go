@@ -13,7 +13,7 @@ func (v *View) Service(r *Route, ref *gatewayv1.BackendObjectReference) (config.
 		return name, problem(gatewayv1.RouteReasonInvalidKind, "The backend %s is of the kind %s/%s, but weir supports only Services.", name, group, kind)
 	}
 	if !v.permits(r.Kind, r.Name.Namespace, "Service", name) {
-		return name, problem(gatewayv1.RouteReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows a %s in the namespace %s to use the Service %s.", name.Namespace, r.Kind, r.Name.Namespace, name.Name)
+		return name, problem(gatewayv1.RouteReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the Service %s.", name.Namespace, r.Kind, r.Name.Namespace, name.Name)
 	}
 	return name, nil
 }

@@ -71,7 +71,7 @@ func (v *View) bundleOf(kind, namespace string, ref *gatewayv1.ObjectReference) 
 		return nil, problem(gatewayv1.ListenerReasonInvalidCACertificateKind, "The certificate of an authority %s is of the kind %s/%s, but weir supports only ConfigMaps.", name, ref.Group, ref.Kind)
 	}
 	if !v.permits(kind, namespace, "ConfigMap", name) {
-		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows a %s in the namespace %s to use the ConfigMap %s.", name.Namespace, kind, namespace, name.Name)
+		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the ConfigMap %s.", name.Namespace, kind, namespace, name.Name)
 	}
 	m := v.bundle(name)
 	if m == nil {

@@ -213,7 +213,7 @@ func (v *View) certificate(kind, namespace string, ref *gatewayv1.SecretObjectRe
 		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The certificate %s is of the kind %s/%s, but weir supports only Secrets.", name, value(ref.Group, ""), value(ref.Kind, "Secret"))
 	}
 	if !v.permits(kind, namespace, "Secret", name) {
-		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows a %s in the namespace %s to use the Secret %s.", name.Namespace, kind, namespace, name.Name)
+		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the Secret %s.", name.Namespace, kind, namespace, name.Name)
 	}
 	s := v.Secret(name)
 	if s == nil {
