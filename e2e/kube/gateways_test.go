@@ -76,15 +76,14 @@ func TestGatewayFeatures(t *testing.T) {
 	s.applyGatewayAPI()
 	s.apply(deployment("a", 1), s.secret("web", "web", "*.example"))
 	s.rolledOut("a")
-	s.apply(`
-{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {weirproxy.github.io/proxy-protocol: local, weirproxy.github.io/ssh: "a:22"}}, spec: {gatewayClassName: '@stage', listeners: [
+	gateway := func(more string) string {
+		return `{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, annotations: {weirproxy.github.io/proxy-protocol: local, weirproxy.github.io/ssh: "a:22"}}, spec: {gatewayClassName: '@stage', listeners: [
   {name: web, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}},
   {name: lines, port: 2222, protocol: TCP, allowedRoutes: {namespaces: {from: All}}},
-  {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}},
-  {name: by-http, port: 443, protocol: HTTPS, hostname: one.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
-  {name: by-tls, port: 443, protocol: HTTPS, hostname: two.issued.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}},
-  {name: lost, port: 443, protocol: HTTPS, hostname: lost.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
-  {name: refused, port: 443, protocol: HTTPS, hostname: three.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}}]}}
+  {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}], options: {weirproxy.github.io/tls-policy: modern}}}` + more + `]}}
+`
+	}
+	s.apply(gateway("") + `
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: open}, spec: {parentRefs: [{name: edge}], hostnames: [open.example, '*.issued.example'], rules: [{backendRefs: [{name: a, port: 80}]}]}}
 ---
@@ -95,7 +94,13 @@ func TestGatewayFeatures(t *testing.T) {
 	config, resolve := s.issuers()
 	w := s.weir(featured + config)
 	address := s.gatewayAddress("edge")
+	// The authority must find the address at its first attempt: weir waits before the second one.
 	resolve(address)
+	s.apply(gateway(`,
+  {name: by-http, port: 443, protocol: HTTPS, hostname: one.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
+  {name: by-tls, port: 443, protocol: HTTPS, hostname: two.issued.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}},
+  {name: lost, port: 443, protocol: HTTPS, hostname: lost.issued.example, tls: {options: {weirproxy.github.io/issuer: by-http}}},
+  {name: refused, port: 443, protocol: HTTPS, hostname: three.example, tls: {options: {weirproxy.github.io/issuer: by-tls}}}`))
 	s.wantCondition("open", "Accepted", "True")
 	c := client(address, false)
 	get := func(url string, status int) (a answer) {
