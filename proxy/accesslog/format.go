@@ -46,6 +46,11 @@ func NewFormat(c config.AccessLog) *Format {
 			}
 		}
 		f.steps, f.object = presetSteps(parts), c.Format.IsObject()
+		if tabs := slices.Contains(parts, any(config.LogField("tab"))); tabs && !f.object {
+			for i := range f.steps {
+				f.steps[i].quoted = true // tabs separate the columns, so a value may have spaces
+			}
+		}
 	case c.Format.JSON():
 		f.json = true
 		d := dialects[c.Format]

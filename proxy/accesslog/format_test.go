@@ -53,6 +53,7 @@ func TestFormats(t *testing.T) {
 		"at {}1795609845.123 192.0.2.1:4711 2026-11-25T12:30:45.121956789Z https shop.example 443 /cart id=7 HTTP/1.1 200 1 42\t203.0.113.7:443 -")
 	f(`"{request_header:x-request-id}" {response_header:content-type} "{response_header:content-type}" {request_header:none}`, `"8f14e45fceea167a5a36dedd4bea2543" text/html;\x20charset=utf-8 "text/html; charset=utf-8" -`)
 	f("{time_iso8601} {request_time} {tls_protocol} {endpoint_body_bytes} {endpoint_time} {request_header:none}", "2026-11-25T12:30:45+00:00 0.001 TLSv1.3 4096 0.001 -")
+	f("{response_header:content-type}{tab}{request_header:none}", "text/html; charset=utf-8\t-")
 	f(`{{"status": {status}, "line": "{request_line}", "of": {{"type": "{response_header:content-type}", "none": "{request_header:none}"}, "no": {request_header:none}}`,
 		`{"status": 200, "line": "GET /cart?id=7 HTTP/1.1", "of": {"type": "text/html; charset=utf-8", "none": ""}, "no": null}`)
 	f(config.LogECS, `{"ecs.version":"8.11.0","event.kind":"event","event.dataset":"weir.access","@timestamp":"2026-11-25T12:30:45.123456789Z","weir.kind":"http","weir.listener":"web",`+
