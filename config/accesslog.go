@@ -64,6 +64,9 @@ func (f LogFormat) JSON() bool {
 // IsTemplate reports whether f is a template.
 func (f LogFormat) IsTemplate() bool { return strings.Contains(string(f), "{") }
 
+// IsObject reports whether f is a template of JSON objects.
+func (f LogFormat) IsObject() bool { return strings.HasPrefix(string(f), "{{") }
+
 // ValidLogTemplate reports whether a configuration may have s as a template.
 func ValidLogTemplate(s string) bool {
 	format, err := logFormat.parse(s)
@@ -118,8 +121,8 @@ var LogFields, MoreLogFields = []LogField{
 	"status", "reason", "tls_result", "error", "duration_seconds", "connect_seconds", "response_head_seconds", "sample",
 	"bytes_in", "bytes_out", "retries", "more",
 }, []LogField{
-	"span_id", "started", "time_local", "time_unix", "local", "scheme", "host_name", "host_port", "path", "query", "protocol", "request_line",
-	"endpoint_status", "body_bytes_out", "duration_ms", "count", "tab",
+	"span_id", "started", "time_local", "time_unix", "time_iso8601", "local", "scheme", "host_name", "host_port", "path", "query", "protocol", "request_line",
+	"endpoint_status", "endpoint_body_bytes", "endpoint_time", "body_bytes_out", "request_time", "duration_ms", "tls_protocol", "count", "tab",
 }
 
 func knownLogFields() []string {

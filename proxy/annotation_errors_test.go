@@ -57,6 +57,33 @@ func TestIngressErrorsOfAllNamespaces(t *testing.T) {
 	wantLines(t, i.ask("GET http://shared.test/x\nWant-Status: 404"), "X-Code: 404", "X-Namespace: a", "X-Ingress-Name: shared", "X-Service-Name: app")
 }
 
+// A default backend without an endpoint shows no errors: the one of all Ingresses does.
+func TestIngressErrorsWithoutEndpoint(t *testing.T) {
+	file := strings.Replace(ingressFile, "class: weir", "class: weir, ingress_nginx: {config_map: a/controller, default_backend: web/errors}", 1)
+	i := newIngressRig(t, file, ingress("a/down", 1, "down.test Prefix / app", "custom-http-errors: 404", "default-backend: empty")+
+		ingress("a/up", 1, "up.test Prefix / app, empty.test Prefix / empty", "custom-http-errors: 404", "default-backend: pages")+ingress("a/pages", 1, "pages.test Prefix / pages")+
+		ingress("web/errors", 1, "errors.test Prefix / errors"))
+	for host, want := range map[string]string{"down.test": "errors GET /", "up.test": "pages GET /"} {
+		if got := i.ask("GET http://" + host + "/x\nWant-Status: 404"); got.first != want {
+			t.Errorf("%s: %q, want %q", host, got.first, want)
+		}
+	}
+}
+
+// The page for 401 has the challenge of the response that it replaces, as in nginx. Other statuses have none.
+func TestIngressErrorsKeepChallenges(t *testing.T) {
+	i := newIngressRig(t, "", ingress("a/basic", 1, "basic.test Prefix / app", "auth-type: basic", "auth-secret: users", "auth-realm: Staff", "custom-http-errors: 401,403", "default-backend: errors")+
+		secretManifest("a/users", "auth", "ada:{PLAIN}secret\n")+ingress("a/errors", 1, "errors.test Prefix / errors"))
+	got := i.ask("GET http://basic.test/\nWant-Status: 401")
+	if all := got.Header.Values("WWW-Authenticate"); got.first != "errors GET /" || len(all) != 1 || all[0] != `Basic realm="Staff"` {
+		t.Errorf("%s %q with the challenges %q", got.Status, got.first, all)
+	}
+	got = i.ask("GET http://basic.test/\nWant-Status: 403\nAuthorization: Basic YWRhOnNlY3JldA==")
+	if all := got.Header.Values("WWW-Authenticate"); got.StatusCode != 403 || got.first != "errors GET /" || len(all) != 0 {
+		t.Errorf("%s %q with the challenges %q", got.Status, got.first, all)
+	}
+}
+
 // The case of ingress-nginx's test/e2e/annotations/default_backend.go. The X-Request-Id that the
 // server gets is weir's, and not the client's.
 func TestIngressDefaultBackend(t *testing.T) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -49,9 +50,9 @@ func newErrorPages(pages []config.ErrorPage, backends *overlay.Map[*backend.Back
 }
 
 // pageFor returns the error page for a response of the route with this status; nil: there is
-// none. gRPC has no pages. A request that came back too often gets no page, because the request
-// for the page would come back as well.
-func (x *exchange) pageFor(status int) *errorPage {
+// none. Of default backends, the first one that has an endpoint counts. gRPC has no pages. A request
+// that came back too often gets no page, because the request for the page would come back as well.
+func (x *exchange) pageFor(status int) (page *errorPage) {
 	if status < 400 || x.route == nil || len(x.route.pages) == 0 || isGRPC(&x.req) || x.visits() >= x.proxy.mostVisits() {
 		return nil
 	}
@@ -61,10 +62,13 @@ func (x *exchange) pageFor(status int) *errorPage {
 			continue
 		}
 		if slices.ContainsFunc(p.status, func(r config.StatusRange) bool { return r.Min <= status && status <= r.Max }) {
-			return p
+			if p.asks == nil || p.backend.HasEndpoint() {
+				return p
+			}
+			page = cmp.Or(page, p) // the metrics count that it fails
 		}
 	}
-	return nil
+	return page
 }
 
 // replaced sends an error page in place of the response res, whose head is complete. It returns
@@ -78,6 +82,7 @@ func (x *exchange) replaced(res *message.Response) bool {
 	defer q.release()
 	err := x.askForPage(q, p, res.Status)
 	if p.asks != nil && err == nil {
+		keepChallenges(&q.res, res)
 		res = &q.res // the page is the whole response
 		x.status = res.Status
 	}
@@ -89,6 +94,19 @@ func (x *exchange) replaced(res *message.Response) bool {
 	series.page(p.backend.Name(), "sent").Inc()
 	x.sendPage(q, res)
 	return true
+}
+
+// keepChallenges gives a page that is a whole response the challenges of the response that it replaces: otherwise browsers
+// never ask their users for a password. nginx does so for 401 alone.
+func keepChallenges(page, replaced *message.Response) {
+	if replaced.Status != 401 {
+		return
+	}
+	for i := range replaced.Fields {
+		if f := &replaced.Fields[i]; f.ID == message.WWWAuthenticate && !f.Dropped {
+			page.AddSpans(page.Store(replaced.Name(i)), page.Store(replaced.Value(i)))
+		}
+	}
 }
 
 // askForPage requests a page for a status. Every status but 200 is an error: it is no page.

@@ -274,8 +274,12 @@ func controllerSettings(m *kube.Manifests) *controller.Settings {
 		data = o.Data
 	}
 	settings := controller.Read(data)
-	if len(m.Controllers) == 1 {
-		settings = settings.WithDefaultBackend(m.Controllers[0].Flags["default-backend-service"])
+	if len(m.Controllers) != 1 {
+		return settings
+	}
+	of := controller.Installation{Flags: m.Controllers[0].Flags}
+	if name, ok := of.DefaultBackend(); ok {
+		settings = settings.WithDefaultBackend(name.String())
 	}
 	return settings
 }

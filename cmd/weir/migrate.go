@@ -165,7 +165,7 @@ func (m *migration) print(out io.Writer) {
 	if wrong := m.wrong(); len(wrong) > 0 {
 		step("Correct what weir cannot serve:", wrong)
 	}
-	if service := m.of.Flags["default-backend-service"]; service != "" {
+	if service, ok := m.of.DefaultBackend(); ok {
 		step("Create an Ingress for the default backend (--default-backend-service):", m.defaultBackend(service))
 	}
 	step("Run weir beside ingress-nginx with this file (publish: none), and test it at its own address.", nil)
@@ -267,11 +267,7 @@ func (m *migration) wrong() (all []string) {
 }
 
 // defaultBackend is the Ingress for a default backend, in lines.
-func (m *migration) defaultBackend(service string) []string {
-	name, err := config.ParseObjectName(service)
-	if err != nil {
-		return []string{service}
-	}
+func (m *migration) defaultBackend(name config.ObjectName) []string {
 	class := cmp.Or(m.of.Flags["ingress-class"], "nginx")
 	if len(m.of.Classes) > 0 {
 		class = m.of.Classes[0]

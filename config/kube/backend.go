@@ -192,7 +192,10 @@ func portOf(s *corev1.Service, port claim.Port) (servicePort, error) {
 	if port.Name == "" {
 		asked = strconv.Itoa(int(port.Number))
 	}
-	if len(known) == 0 {
+	switch {
+	case len(known) == 0 && port == claim.Port{}:
+		return servicePort{}, errors.New("has no TCP port; add one, or name another Service")
+	case len(known) == 0:
 		return servicePort{}, fmt.Errorf("has no TCP port %s, and no other TCP port; add the port, or name another Service", asked)
 	}
 	return servicePort{}, fmt.Errorf("has no TCP port %s; use one of its TCP ports: %s", asked, strings.Join(known, ", "))

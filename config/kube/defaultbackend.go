@@ -22,25 +22,25 @@ func (v *conversion) fallback(c *claim.Claim) *config.Fallback {
 	return &config.Fallback{Backend: v.keep(*b), Report: errorReport(c)}
 }
 
-// errorPages are the errors of a claim that the default backend shows.
-func (v *conversion) errorPages(c *claim.Claim) []config.ErrorPage {
+// errorPages are the errors of a claim that a default backend shows: its own while it has an endpoint, and otherwise the one
+// of all Ingresses.
+func (v *conversion) errorPages(c *claim.Claim) (pages []config.ErrorPage) {
 	e := v.asked[c.Owner].Errors
 	if len(e.Statuses) == 0 {
 		return nil
 	}
-	b := v.defaultBackend(c)
-	if b == nil {
-		b = v.sharedBackend(c)
-	}
-	if b == nil {
-		return nil
-	}
-	v.letSpeak(b, speaker(c, nil)) // ingress-nginx asks for error pages without backend-protocol
-	page := config.ErrorPage{Backend: v.keep(*b), AsNginx: true, Report: errorReport(c), OnlyOwn: e.OnlyOwn}
+	var statuses []config.StatusRange
 	for _, status := range e.Statuses {
-		page.Status = append(page.Status, config.StatusRange{Min: status, Max: status})
+		statuses = append(statuses, config.StatusRange{Min: status, Max: status})
 	}
-	return []config.ErrorPage{page}
+	own := v.defaultBackend(c)
+	for _, b := range []*Backend{own, v.sharedBackend(c, own == nil)} {
+		if b != nil {
+			v.letSpeak(b, speaker(c, nil)) // ingress-nginx asks for error pages without backend-protocol
+			pages = append(pages, config.ErrorPage{Status: statuses, Backend: v.keep(*b), AsNginx: true, Report: errorReport(c), OnlyOwn: e.OnlyOwn})
+		}
+	}
+	return pages
 }
 
 // defaultBackend returns the backend for the first port of the Service that default-backend names; nil: there is none.
@@ -49,31 +49,33 @@ func (v *conversion) defaultBackend(c *claim.Claim) *Backend {
 	if service == "" {
 		return nil
 	}
-	return v.standIn(c, config.ObjectName{Namespace: c.Owner.Name.Namespace, Name: service}, "default backend of this Ingress")
+	return v.standIn(c, config.ObjectName{Namespace: c.Owner.Name.Namespace, Name: service}, "default backend of this Ingress", true)
 }
 
-// sharedBackend is the same for the Service that shows errors for all Ingresses.
-func (v *conversion) sharedBackend(c *claim.Claim) *Backend {
+// sharedBackend is the same for the Service that shows errors for all Ingresses. tell reports faults by events.
+func (v *conversion) sharedBackend(c *claim.Claim, tell bool) *Backend {
 	n := v.settings.IngressNginx
 	if n == nil || n.DefaultBackend.Name == "" {
 		return nil
 	}
-	return v.standIn(c, n.DefaultBackend, "default backend in weir's configuration (kubernetes.ingress_nginx.default_backend)")
+	return v.standIn(c, n.DefaultBackend, "default backend in weir's configuration (kubernetes.ingress_nginx.default_backend)", tell)
 }
 
 // standIn returns the backend for the first port of a Service that gets requests in place of that of a claim; nil: it
-// gets none, and an event says why. what is what the Service is for.
-func (v *conversion) standIn(c *claim.Claim, source config.ObjectName, what string) *Backend {
-	if v.serviceGuards(source) != nil {
-		v.on(c.Owner, event.ReasonBackend, "The %s, the Service %s, has annotations that restrict access, or may, and that weir does not support, so it gets no requests; remove these annotations.", what, source)
-		return nil
-	}
+// gets none, and an event says why if tell is true. what is what the Service is for.
+func (v *conversion) standIn(c *claim.Claim, source config.ObjectName, what string, tell bool) *Backend {
 	b, err := v.serving(source, v.firstOf(source))
-	if err != nil {
+	guarded := v.serviceGuards(source) != nil
+	switch {
+	case !guarded && err == nil:
+		return &b
+	case !tell:
+	case guarded:
+		v.on(c.Owner, event.ReasonBackend, "The %s, the Service %s, has annotations that restrict access, or may, and that weir does not support, so it gets no requests; remove these annotations.", what, source)
+	default:
 		v.on(c.Owner, reasonOf(err), "The %s is %v.", what, err)
-		return nil
 	}
-	return &b
+	return nil
 }
 
 // speaker is a claim of the same object by which letSpeak chooses a protocol.

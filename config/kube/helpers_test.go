@@ -147,6 +147,7 @@ type watched struct {
 	mu       sync.Mutex
 	changes  []Change
 	troubles []error
+	answers  map[Kind]int // the calls of Options.Answered
 }
 
 // observe runs test with a Source that watches a server with manifests, in a bubble with
@@ -154,7 +155,7 @@ type watched struct {
 func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{server: newServer(t)}
+		w := &watched{server: newServer(t), answers: map[Kind]int{}}
 		w.put(manifests)
 		source, err := NewSource(Options{File: mustParse(t, text), List: w.List,
 			Changed: func(c Change) {
@@ -165,6 +166,11 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 			Trouble: func(_ Kind, err error) {
 				w.mu.Lock()
 				w.troubles = append(w.troubles, err)
+				w.mu.Unlock()
+			},
+			Answered: func(kind Kind) {
+				w.mu.Lock()
+				w.answers[kind]++
 				w.mu.Unlock()
 			}})
 		if err != nil {

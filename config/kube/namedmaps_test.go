@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,6 +30,11 @@ const headersObjects = `
 // namingMap is an Ingress with custom-headers.
 func namingMap(name, configMap string) string {
 	return fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s, annotations: {nginx.ingress.kubernetes.io/custom-headers: default/%s}}, spec: {ingressClassName: weir, rules: [{host: %s.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}`, name, configMap, name)
+}
+
+// authenticated is an Ingress with auth-proxy-set-headers.
+func authenticated(name, configMap string) string {
+	return strings.Replace(namingMap(name, configMap), "nginx.ingress.kubernetes.io/custom-headers", `nginx.ingress.kubernetes.io/auth-url: "http://auth.shop.svc/check", nginx.ingress.kubernetes.io/auth-proxy-set-headers`, 1)
 }
 
 // headersIn are the HTTP headers that a routing sets, and the reason of a closed route.
@@ -115,7 +121,7 @@ func TestNamedMapsWithoutARight(t *testing.T) {
 // auth-proxy-set-headers closes its Ingress while weir cannot read the ConfigMap. A change takes effect.
 func TestNamedMapsOfAuthentication(t *testing.T) {
 	const headers = `{apiVersion: v1, kind: ConfigMap, metadata: {name: headers}, data: {X-A: "1"}}`
-	web := strings.Replace(namingMap("web", "headers"), "nginx.ingress.kubernetes.io/custom-headers", `nginx.ingress.kubernetes.io/auth-url: "http://auth.shop.svc/check", nginx.ingress.kubernetes.io/auth-proxy-set-headers`, 1)
+	web := authenticated("web", "headers")
 	observe(t, plainConfig, headersObjects+web+"\n---\n"+headers, func(t *testing.T, w *watched) {
 		f := func(r *Routing, want string) {
 			t.Helper()
@@ -151,26 +157,84 @@ func TestNamedMapsOfAuthentication(t *testing.T) {
 	})
 }
 
-// The number of watches is limited. The oldest Ingresses come first.
+// The number of watches is limited. The ConfigMaps of keys come first, and then those of the oldest Ingresses.
 func TestNamedMapsAreLimited(t *testing.T) {
-	objects := headersObjects
-	for i := range mostNamed + 2 {
-		objects += namingMap(fmt.Sprintf("web-%03d", i), fmt.Sprintf("headers-%03d", i)) + "\n---\n"
+	naming := func(i int) string {
+		return strings.Replace(namingMap(fmt.Sprintf("web-%03d", i), fmt.Sprintf("headers-%03d", i)), "metadata: {", `metadata: {creationTimestamp: "2026-01-01T00:00:00Z", `, 1)
+	}
+	objects := strings.Replace(headersObjects, ", data: {", ", data: {proxy-set-headers: default/requests, ", 1) + "{apiVersion: v1, kind: ConfigMap, metadata: {name: requests}, data: {X-By: weir}}\n---\n"
+	for i := range mostNamed + 1 {
+		objects += naming(i) + "\n---\n"
 	}
 	observe(t, headersConfig, objects, func(t *testing.T, w *watched) {
-		c := w.one(t).Routing
-		if got := strings.Count(headersIn(c), "none"); got != 2 || c.Routes[mostNamed].Closure != nil {
-			t.Errorf("%d routes have no ConfigMap: %v", got, c.Events[:2])
+		f := func(c *Routing, without int) {
+			t.Helper()
+			if got := headersIn(c); strings.Count(got, "none") != without || strings.Count(got, "closed") != len(c.Routes)-without {
+				t.Errorf("want %d routes that weir serves without a ConfigMap, and others that wait for one, got %.300s\n%v", without, got, c.Events[len(c.Events)-2:])
+			}
+			if last := c.Events[len(c.Events)-1]; !strings.Contains(last.Message, manyNamed) {
+				t.Errorf("of the ConfigMaps without a watch, the events say %q", last.Message)
+			}
 		}
-		if last := c.Events[len(c.Events)-1]; !strings.Contains(last.Message, manyNamed) {
-			t.Errorf("of the ConfigMaps without a watch, the events say %q", last.Message)
-		}
+		f(w.one(t).Routing, 2)
 		if n := len(w.selectionsOf(namedMaps)); n != mostNamed {
 			t.Errorf("%d ConfigMaps are watched", n)
 		}
-		w.remove(namingMap("web-000", "headers-000"))
-		if c := w.latest(t); strings.Count(headersIn(c), "none") != 1 {
-			t.Errorf("with one fewer, the routes are %s", headersIn(c))
+		w.put(naming(mostNamed + 1)) // without a new watch
+		f(w.latest(t), 3)
+		w.remove(naming(0))
+		f(w.latest(t), 2)
+	})
+}
+
+// A ConfigMap that weir could not read at first may not exist: then the event says so. Without an Ingress that names
+// it, weir does not watch it, and a failure is no trouble any more.
+func TestNamedMapsThatFail(t *testing.T) {
+	web := authenticated("web", "missing")
+	observe(t, plainConfig, "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}", func(t *testing.T, w *watched) {
+		says := func(want string) {
+			t.Helper()
+			if c := w.latest(t); headersIn(c) != "closed" || len(c.Events) != 1 || !strings.Contains(c.Events[0].Message, want) {
+				t.Errorf("the routing is %s, with the events %v, want %q", headersIn(c), c.Events, want)
+			}
+		}
+		fail := func(err error) {
+			w.server.mu.Lock()
+			w.refused[namedMaps] = err
+			w.server.mu.Unlock()
+			w.of(namedMaps).ResetWatch()
+		}
+		troubles := func() (n, answers int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			n, answers = len(w.troubles), w.answers[namedMaps]
+			w.troubles = nil
+			return n, answers
+		}
+		w.one(t)
+		fail(errors.New("the API server is away"))
+		w.put(web)
+		time.Sleep(namedPatience)
+		says("has not read the ConfigMap default/missing yet")
+		if n, _ := troubles(); n == 0 {
+			t.Error("the failure is no trouble")
+		}
+		fail(nil)
+		time.Sleep(time.Minute) // client-go asks again after some time
+		says("does not exist")
+
+		fail(errors.New("the API server is away"))
+		time.Sleep(time.Minute)
+		n, before := troubles()
+		if n == 0 {
+			t.Error("the second failure is no trouble")
+		}
+		w.remove(web)
+		w.latest(t)
+		troubles()
+		time.Sleep(10 * time.Minute)
+		if n, answers := troubles(); n > 0 || answers != before+1 {
+			t.Errorf("after the Ingress there are %d troubles, and %d answers after %d", n, answers, before)
 		}
 	})
 }

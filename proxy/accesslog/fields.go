@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/config"
@@ -181,6 +182,12 @@ var fields = []field{
 	{"time_unix", func(l *line, r *Record) {
 		l.thousandths(time.Duration(r.Ended.UnixNano()))
 	}},
+	{"time_iso8601", func(l *line, r *Record) {
+		l.begin()
+		l.mark()
+		l.b = r.Ended.AppendFormat(l.b, "2006-01-02T15:04:05-07:00")
+		l.mark()
+	}},
 	{"local", func(l *line, r *Record) {
 		if r.Origin != nil && r.Origin.Local.IsValid() {
 			l.address(r.Origin.Local)
@@ -217,12 +224,28 @@ var fields = []field{
 			l.number(int64(status))
 		}
 	}},
+	{"endpoint_body_bytes", func(l *line, r *Record) {
+		if r.endpointStatus() > 0 {
+			l.number(r.Body)
+		}
+	}},
+	{"endpoint_time", func(l *line, r *Record) {
+		if r.endpointStatus() > 0 {
+			l.thousandths(r.Duration)
+		}
+	}},
 	{"body_bytes_out", func(l *line, r *Record) {
 		if r.Status != 0 {
 			l.number(r.Body)
 		}
 	}},
+	{"request_time", served(func(l *line, r *Record) { l.thousandths(r.Duration) })},
 	{"duration_ms", served(func(l *line, r *Record) { l.number(r.Duration.Milliseconds()) })},
+	{"tls_protocol", ofTLS(func(l *line, t *TLS) {
+		if version, ok := strings.CutPrefix(t.Version, "TLS "); ok {
+			l.word("TLSv" + strings.TrimSuffix(version, ".0"))
+		}
+	})},
 	{"count", func(l *line, r *Record) { l.number(int64(l.count())) }},
 	{"tab", func(l *line, _ *Record) {
 		if l.key == "" {
@@ -376,7 +399,7 @@ func (l *line) requestLine(r *Record, q *message.Request) {
 	l.begin()
 	l.mark()
 	if l.key == "" {
-		l.b = appendText(append(appendText(l.b, q.Bytes(q.Method), true), ' '), target, true)
+		l.b = appendValue(l, append(appendValue(l, l.b, q.Bytes(q.Method), true), ' '), target, true)
 	} else {
 		l.b = appendEscaped(append(appendEscaped(l.b, q.Bytes(q.Method)), ' '), target)
 	}

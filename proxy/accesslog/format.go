@@ -13,6 +13,7 @@ import (
 type Format struct {
 	steps  []step
 	json   bool
+	object bool   // a template makes JSON objects
 	begin  string // of a line in JSON
 	filter filter
 	redact *Redaction
@@ -44,7 +45,12 @@ func NewFormat(c config.AccessLog) *Format {
 				parts = append(parts, p.Text)
 			}
 		}
-		f.steps = presetSteps(parts)
+		f.steps, f.object = presetSteps(parts), c.Format.IsObject()
+		if tabs := slices.Contains(parts, any(config.LogField("tab"))); tabs && !f.object {
+			for i := range f.steps {
+				f.steps[i].quoted = true // tabs separate the columns, so a value may have spaces
+			}
+		}
 	case c.Format.JSON():
 		f.json = true
 		d := dialects[c.Format]
@@ -114,7 +120,7 @@ func (f *Format) append(l *line, r *Record) {
 		f.appendJSON(l, r)
 		return
 	}
-	l.key = ""
+	l.key, l.object = "", f.object
 	for i := range f.steps {
 		s := &f.steps[i]
 		if s.write == nil {
@@ -124,10 +130,21 @@ func (f *Format) append(l *line, r *Record) {
 		before := len(l.b)
 		l.quoted = s.quoted
 		if s.write(l, r); len(l.b) == before {
-			l.b = append(l.b, '-')
+			l.b = append(l.b, f.missing(s.quoted)...)
 		}
 	}
 	l.b = append(l.b, '\n')
+}
+
+// missing is what a line of text has in place of a missing value.
+func (f *Format) missing(quoted bool) string {
+	switch {
+	case !f.object:
+		return "-"
+	case quoted:
+		return "" // programs that read a number or a time refuse a dash
+	}
+	return "null"
 }
 
 func (f *Format) appendJSON(l *line, r *Record) {

@@ -49,9 +49,13 @@ func TestFormats(t *testing.T) {
 	f(config.LogNginx, common+` "https://a.example/?token=***" "curl/8.5.0"`)
 	f(config.LogIngressNginx, common+` "https://a.example/?token=***" "curl/8.5.0" 210 0.001 [app] [] 10.1.0.4:8080 4096 0.001 200 8f14e45fceea167a5a36dedd4bea2543`)
 	f(config.LogTraefik, common+` "https://a.example/?token=***" "curl/8.5.0" 42 "shop" "https://10.1.0.4:8080" 1ms`)
-	f("{{}{time_unix} {client} {started} {scheme} {host_name} {host_port} {path} {query} {protocol} {endpoint_status} {duration_ms} {count}{tab}{local} {sni}",
-		"{}1795609845.123 192.0.2.1:4711 2026-11-25T12:30:45.121956789Z https shop.example 443 /cart id=7 HTTP/1.1 200 1 42\t203.0.113.7:443 -")
+	f("at {{}{time_unix} {client} {started} {scheme} {host_name} {host_port} {path} {query} {protocol} {endpoint_status} {duration_ms} {count}{tab}{local} {sni}",
+		"at {}1795609845.123 192.0.2.1:4711 2026-11-25T12:30:45.121956789Z https shop.example 443 /cart id=7 HTTP/1.1 200 1 42\t203.0.113.7:443 -")
 	f(`"{request_header:x-request-id}" {response_header:content-type} "{response_header:content-type}" {request_header:none}`, `"8f14e45fceea167a5a36dedd4bea2543" text/html;\x20charset=utf-8 "text/html; charset=utf-8" -`)
+	f("{time_iso8601} {request_time} {tls_protocol} {endpoint_body_bytes} {endpoint_time} {request_header:none}", "2026-11-25T12:30:45+00:00 0.001 TLSv1.3 4096 0.001 -")
+	f("{response_header:content-type}{tab}{request_header:none}", "text/html; charset=utf-8\t-")
+	f(`{{"status": {status}, "line": "{request_line}", "of": {{"type": "{response_header:content-type}", "none": "{request_header:none}"}, "no": {request_header:none}}`,
+		`{"status": 200, "line": "GET /cart?id=7 HTTP/1.1", "of": {"type": "text/html; charset=utf-8", "none": ""}, "no": null}`)
 	f(config.LogECS, `{"ecs.version":"8.11.0","event.kind":"event","event.dataset":"weir.access","@timestamp":"2026-11-25T12:30:45.123456789Z","weir.kind":"http","weir.listener":"web",`+
 		`"client.address":"192.0.2.1","client.ip":"192.0.2.1","client.port":4711,"weir.peer":"10.0.0.9:33000","weir.proxy_header":2,"tls.version":"1.3","tls.version_protocol":"tls","tls.cipher":"TLS_AES_128_GCM_SHA256",`+
 		`"weir.route":"shop","weir.backend":"app","weir.endpoint":"10.1.0.4:8080","http.request.method":"GET","url.domain":"shop.example","url.port":443,"url.original":"/cart?id=7","url.path":"/cart","url.query":"id=7","url.scheme":"https",`+
@@ -186,6 +190,9 @@ func TestSample(t *testing.T) {
 // columns matches a line of nginx's combined format. Each value is in its column, whatever the client sends.
 var columns = regexp.MustCompile(`^[0-9a-f.:]+ - [!-~]+ \[[^]]+\] "[!#-~ ]*" [0-9]+ [0-9]+ "[ !#-~]*" "[ !#-~]*"\n$`)
 
+// ofObject is a template of JSON.
+const ofObject = `{{"time": "{time_iso8601}", "request": {{"line": "{request_line}", "path": "{path}"}, "user": "{user}", "agent": "{user_agent}", "referer": "{referer}", "took": {request_time}, "sni": {sni}}`
+
 // No value that a client chooses breaks a line of text, or moves another value to another column.
 func FuzzText(f *testing.F) {
 	f.Add("GET", "/?token=a&b", "curl", "https://a/?token=x", "user")
@@ -204,7 +211,7 @@ func FuzzText(f *testing.F) {
 				t.Fatalf("the line of %s is %q", format, line)
 			}
 		}
-		for _, format := range []config.LogFormat{config.LogECS, config.LogOTel, config.LogTraefikJSON} {
+		for _, format := range []config.LogFormat{config.LogECS, config.LogOTel, config.LogTraefikJSON, ofObject} {
 			if line := formatted(of(format), r); !json.Valid([]byte(line)) {
 				t.Fatalf("the line of %s is %q", format, line)
 			}
@@ -214,7 +221,7 @@ func FuzzText(f *testing.F) {
 
 // No format needs memory for a line.
 func TestFormatsAllocateNothing(t *testing.T) {
-	for _, format := range []config.LogFormat{config.LogJSON, config.LogECS, config.LogOTel, config.LogTraefikJSON, config.LogCLF, config.LogNginx, config.LogIngressNginx, config.LogTraefik} {
+	for _, format := range []config.LogFormat{config.LogJSON, config.LogECS, config.LogOTel, config.LogTraefikJSON, config.LogCLF, config.LogNginx, config.LogIngressNginx, config.LogTraefik, ofObject} {
 		f, r, l := NewFormat(*of(format)), full(), line{share: 1, b: make([]byte, 0, 8192)}
 		f.append(&l, r)
 		if n := testing.AllocsPerRun(100, func() { l.b = l.b[:0]; f.append(&l, r) }); n != 0 {

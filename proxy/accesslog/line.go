@@ -15,6 +15,7 @@ type line struct {
 	b      []byte
 	key    string  // of the running field in JSON, such as `,"status":`; "": the line is text
 	quoted bool    // the running field of a text is between quotation marks
+	object bool    // the text is a JSON object that a template makes
 	share  float64 // the share of such records that have a line; 1: all
 	format *Format
 	hidden []byte // memory for a URL without its secrets
@@ -46,7 +47,7 @@ func (l *line) text(s string) {
 	switch {
 	case s == "":
 	case l.key == "":
-		l.b = appendText(l.b, s, l.quoted)
+		l.b = appendValue(l, l.b, s, l.quoted)
 	default:
 		l.begin()
 		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
@@ -56,7 +57,7 @@ func (l *line) text(s string) {
 // bytes writes text. In JSON it also writes empty text.
 func (l *line) bytes(p []byte) {
 	if l.key == "" {
-		l.b = appendText(l.b, p, l.quoted)
+		l.b = appendValue(l, l.b, p, l.quoted)
 		return
 	}
 	l.begin()
@@ -158,7 +159,7 @@ func (l *line) list(all []string) {
 			if i > 0 {
 				l.b = append(l.b, ',')
 			}
-			l.b = appendText(l.b, s, l.quoted)
+			l.b = appendValue(l, l.b, s, l.quoted)
 		}
 		return
 	}

@@ -197,7 +197,7 @@ var presets = map[config.LogFormat][]any{
 	config.LogCLF:   {client, " - ", user, " [", timeLocal, `] "`, requestLine, `" `, status, " ", body},
 	config.LogNginx: {client, " - ", user, " [", timeLocal, `] "`, requestLine, `" `, status, " ", body, ` "`, referer, `" "`, agent, `"`},
 	config.LogIngressNginx: {client, " - ", user, " [", timeLocal, `] "`, requestLine, `" `, status, " ", body, ` "`, referer, `" "`, agent, `" `,
-		config.LogField("bytes_in"), " ", requestTime, " [", config.LogField("backend"), "] [] ", config.LogField("endpoint"), " ", endpointLength, " ", endpointTime, " ",
+		config.LogField("bytes_in"), " ", config.LogField("request_time"), " [", config.LogField("backend"), "] [] ", config.LogField("endpoint"), " ", config.LogField("endpoint_body_bytes"), " ", config.LogField("endpoint_time"), " ",
 		config.LogField("endpoint_status"), " ", config.LogField("request_id")},
 	config.LogTraefik: {client, " - ", user, " [", timeLocal, `] "`, requestLine, `" `, status, " ", body, ` "`, referer, `" "`, agent, `" `,
 		config.LogField("count"), ` "`, config.LogField("route"), `" "`, endpointURL, `" `, config.LogField("duration_ms"), "ms"},
@@ -213,20 +213,6 @@ const (
 	referer     = config.LogField("referer")
 	agent       = config.LogField("user_agent")
 )
-
-func requestTime(l *line, r *Record) { l.thousandths(r.Duration) }
-
-func endpointTime(l *line, r *Record) {
-	if r.endpointStatus() > 0 {
-		l.thousandths(r.Duration)
-	}
-}
-
-func endpointLength(l *line, r *Record) {
-	if r.endpointStatus() > 0 {
-		l.number(r.Body)
-	}
-}
 
 // presetSteps compiles a preset.
 func presetSteps(parts []any) (steps []step) {

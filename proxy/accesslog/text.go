@@ -15,4 +15,13 @@ func appendText[T string | []byte](b []byte, s T, quoted bool) []byte {
 	return b
 }
 
+// appendValue writes a value into the text of l. In a JSON string of a template it is escaped as JSON wants it.
+// Outside of one it is not, so that a value never begins a string.
+func appendValue[T string | []byte](l *line, b []byte, s T, quoted bool) []byte {
+	if l.object && l.quoted {
+		return appendEscaped(b, s)
+	}
+	return appendText(b, s, quoted)
+}
+
 const upper = "0123456789ABCDEF"

@@ -37,10 +37,28 @@ func (in *Installation) File() (text string, changes []string) {
 
 // written are the keys and flags that File takes over.
 var written = []string{"use-http2", "http2-max-concurrent-streams", "client-header-timeout", "client-body-timeout", "keep-alive", "proxy-protocol-header-timeout", "ssl-protocols", "ssl-ciphers",
-	"worker-shutdown-timeout", "error-log-level", "disable-access-log", "disable-http-access-log", "log-format-upstream"}
+	"worker-shutdown-timeout", "error-log-level", "disable-access-log", "disable-http-access-log", "log-format-upstream", "log-format-escape-json", "log-format-escape-none"}
 
 // InFile reports whether File takes over a key or flag.
 func InFile(name string) bool { return slices.Contains(written, name) }
+
+// DefaultBackend is the Service of --default-backend-service. ok is false if there is none, or if the controller does not
+// watch its namespace: ingress-nginx then responds itself.
+func (in *Installation) DefaultBackend() (name config.ObjectName, ok bool) {
+	name, err := config.ParseObjectName(in.Flags["default-backend-service"])
+	watched := split(in.Flags["watch-namespace"])
+	return name, err == nil && (len(watched) == 0 || slices.Contains(watched, name.Namespace))
+}
+
+// split returns the values in a text that are separated by commas.
+func split(text string) (all []string) {
+	for _, one := range strings.Split(text, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
+		}
+	}
+	return all
+}
 
 // writer writes a configuration, line by line.
 type writer struct {
@@ -78,11 +96,9 @@ func plain(value string) string {
 
 // plainList is a YAML list of the values in a text that are separated by commas.
 func plainList(text string) string {
-	var all []string
-	for _, one := range strings.Split(text, ",") {
-		if one = strings.TrimSpace(one); one != "" {
-			all = append(all, plain(one))
-		}
+	all := split(text)
+	for i := range all {
+		all[i] = plain(all[i])
 	}
 	return "[" + strings.Join(all, ", ") + "]"
 }
@@ -276,11 +292,13 @@ func (w *writer) kubernetes() {
 	}
 	if w.in.ConfigMap != (config.ObjectName{}) {
 		text, note := "config_map: "+w.in.ConfigMap.String(), "weir applies what is left in the ConfigMap"
-		if n, err := config.ParseObjectName(flags["default-backend-service"]); err == nil {
+		if n, ok := w.in.DefaultBackend(); ok {
 			text += ", default_backend: " + n.String()
 			note += "; --default-backend-service"
 		}
 		w.line(1, "ingress_nginx: {"+text+"}", note)
+	} else if n, ok := w.in.DefaultBackend(); ok {
+		w.change("if an Ingress has custom-http-errors, create an empty ConfigMap, and write ingress_nginx: {config_map: NAMESPACE/NAME, default_backend: " + n.String() + "}: the Service of --default-backend-service shows the errors then")
 	}
 	if n, err := config.ParseObjectName(flags["tcp-services-configmap"]); err == nil {
 		w.line(1, "tcp: {config_map: "+n.String()+"}", "--tcp-services-configmap")
@@ -325,14 +343,9 @@ func (w *writer) logs() {
 	if w.is("disable-access-log") || w.is("disable-http-access-log") {
 		return
 	}
-	format := w.in.Data["log-format-upstream"]
+	format, escape := w.in.Data["log-format-upstream"], ""
 	if format == "" {
 		w.line(0, "access_log: {format: ingress-nginx}", "")
-		return
-	}
-	if isJSON(format, w.is("log-format-escape-json")) {
-		w.change("log-format-upstream makes JSON; the JSON of weir has other names for the same values, and access_log.fields selects them: change what reads the log")
-		w.line(0, "access_log: {format: json}", "log-format-upstream")
 		return
 	}
 	template, missing := logTemplate(format)
@@ -344,5 +357,14 @@ func (w *writer) logs() {
 	if len(missing) > 0 {
 		w.change("weir has no fields for these variables of log-format-upstream, and writes - in their place: " + strings.Join(missing, ", "))
 	}
-	w.line(0, "access_log: {format: "+plain(template)+"}", "log-format-upstream")
+	switch {
+	case w.is("log-format-escape-none"):
+		escape = "log-format-escape-none"
+	case w.is("log-format-escape-json") && !config.LogFormat(template).IsObject():
+		escape = "log-format-escape-json"
+	}
+	if escape != "" {
+		w.change("weir writes \", \\ and control characters in values as \\xHH, whatever " + escape + " says: check what reads the log")
+	}
+	w.line(0, "access_log: {format: "+plain(template)+", filter: {kinds: [http, upgrade]}}", "log-format-upstream")
 }

@@ -10,19 +10,21 @@ import (
 func TestLogTemplate(t *testing.T) {
 	for format, want := range map[string]string{
 		// ingress-nginx's default
-		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id`: `{client_address} - {user} [{time_local}] "{request_line}" {status} {body_bytes_out} "{referer}" "{user_agent}" {bytes_in} {duration_seconds} [{backend}] [] {endpoint} {body_bytes_out} {duration_seconds} {endpoint_status} {request_id} missing `,
+		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id`: `{client_address} - {user} [{time_local}] "{request_line}" {status} {body_bytes_out} "{referer}" "{user_agent}" {bytes_in} {request_time} [{backend}] [] {endpoint} {endpoint_body_bytes} {endpoint_time} {endpoint_status} {request_id} missing `,
 		"${remote_addr}x $http_x_tenant $sent_http_x_powered_by $upstream_http_server": "{client_address}x {request_header:x-tenant} {response_header:x-powered-by} {response_header:server} missing ",
-		"$remote_addr {braces} $status":                      "{client_address} {{braces} {status} missing ",
-		"$remote_addr $geoip_city $ingress_name $geoip_city": "{client_address} - - - missing $geoip_city,$ingress_name",
-		"$status $http_cookie $http_authorization $http_":    "{status} - - - missing $http_cookie,$http_authorization,$http_",
-		"$remote_addr\n  $status":                            "{client_address} {status} missing ",
-		`it\'s $status`:                                      "it's {status} missing ",
-		"always the same":                                    " missing ",
-		"$geoip_city":                                        " missing ",
-		"$status \x01$status":                                "{status} {status} missing ",
-		"$status " + strings.Repeat("x", 5000):               " missing ",
-		"${a-b} $status":                                     " missing ",
-		"costs 5$ $status":                                   "costs 5$ {status} missing ",
+		"$remote_addr {braces} $status":                                       "{client_address} {{braces} {status} missing ",
+		"$remote_addr $geoip_city $ingress_name $geoip_city":                  "{client_address} - - - missing $geoip_city,$ingress_name",
+		"$status $http_cookie $http_authorization $http_":                     "{status} - - - missing $http_cookie,$http_authorization,$http_",
+		"$remote_addr\n  $status":                                             "{client_address} {status} missing ",
+		"$status\t$time_iso8601  x\\ty\\\"":                                   "{status}{tab}{time_iso8601}  x{tab}y\" missing ",
+		"{\r\n\t\"status\": $status,\n  \"of\": {\"a\": \"$remote_addr\"}}\n": "{{ \"status\": {status}, \"of\": {{\"a\": \"{client_address}\"}} missing ",
+		`it\'s $status`:                        "it's {status} missing ",
+		"always the same":                      " missing ",
+		"$geoip_city":                          " missing ",
+		"$status \x01$status":                  "{status}  {status} missing ",
+		"$status " + strings.Repeat("x", 5000): " missing ",
+		"${a-b} $status":                       " missing ",
+		"costs 5$ $status":                     "costs 5$ {status} missing ",
 	} {
 		template, missing := logTemplate(format)
 		if got := template + " missing " + strings.Join(missing, ","); got != want {
@@ -34,25 +36,49 @@ func TestLogTemplate(t *testing.T) {
 			t.Errorf("$%s: weir has no field %s", variable, field)
 		}
 	}
-	for format, want := range map[string]bool{` {"a": "$status"}`: true, "$status {": false} {
-		if isJSON(format, false) != want || !isJSON(format, true) {
-			t.Errorf("%q: it is JSON: %v", format, !want)
+}
+
+func TestLogFormats(t *testing.T) {
+	const only = ", filter: {kinds: [http, upgrade]}} # log-format-upstream"
+	for _, x := range []struct{ format, escape, want, change string }{
+		{`{"status": "$status"}`, "", `access_log: {format: "{{\"status\": \"{status}\"}"` + only, ""},
+		{`{"status": "$status"}`, "json", `access_log: {format: "{{\"status\": \"{status}\"}"` + only, ""},
+		{`{"status": "$status"}`, "none", `access_log: {format: "{{\"status\": \"{status}\"}"` + only, "whatever log-format-escape-none says"},
+		{"$status", "json", `access_log: {format: "{status}"` + only, "whatever log-format-escape-json says"},
+		{"", "json", "access_log: {format: ingress-nginx}", ""},
+		{"no variable", "", "access_log: {format: ingress-nginx}", "weir cannot write lines in the format of log-format-upstream"},
+		{`"$request" $status`, "", `access_log: {format: "\"{request_line}\" {status}"` + only, ""},
+		{"$geoip_city $status", "", `access_log: {format: "- {status}"` + only, "writes - in their place: $geoip_city"},
+	} {
+		in := Installation{Data: map[string]string{"log-format-upstream": x.format, "log-format-escape-" + x.escape: "true"}}
+		text, changes := in.File()
+		all := strings.Join(changes, "\n")
+		if !strings.Contains(text, "\n"+x.want+"\n") || !strings.Contains(all, x.change) || x.change == "" && all != "" {
+			t.Errorf("%q with escape %s: %v\n%s", x.format, x.escape, changes, text)
 		}
 	}
 }
 
-func TestLogFormats(t *testing.T) {
-	for format, want := range map[string]string{
-		`{"status": "$status"}`: "access_log: {format: json} # log-format-upstream",
-		"no variable":           "access_log: {format: ingress-nginx}",
-		`"$request" $status`:    `access_log: {format: "\"{request_line}\" {status}"} # log-format-upstream`,
-		"$geoip_city $status":   `access_log: {format: "- {status}"} # log-format-upstream`,
+// The Service of --default-backend-service shows errors only if the controller watches its namespace.
+func TestDefaultBackendInFile(t *testing.T) {
+	controllersMap := config.ObjectName{Namespace: "web", Name: "controller"}
+	for _, x := range []struct {
+		flags     map[string]string
+		configMap config.ObjectName
+		want      string // the key, or the change of a file without it
+	}{
+		{map[string]string{"default-backend-service": "web/errors"}, controllersMap, "default_backend: web/errors"},
+		{map[string]string{"default-backend-service": "web/errors", "watch-namespace": "apps, web"}, controllersMap, "default_backend: web/errors"},
+		{map[string]string{"default-backend-service": "web/errors", "watch-namespace": "apps"}, controllersMap, ""},
+		{map[string]string{"default-backend-service": "errors"}, controllersMap, ""},
+		{map[string]string{"default-backend-service": "web/errors"}, config.ObjectName{}, "create an empty ConfigMap, and write ingress_nginx: {config_map: NAMESPACE/NAME, default_backend: web/errors}"},
+		{map[string]string{"default-backend-service": "web/errors", "watch-namespace": "apps"}, config.ObjectName{}, ""},
 	} {
-		in := Installation{Data: map[string]string{"log-format-upstream": format}}
+		in := Installation{Flags: x.flags, ConfigMap: x.configMap}
 		text, changes := in.File()
-		told := strings.Contains(strings.Join(changes, "\n"), "log-format-upstream")
-		if !strings.Contains(text, "\n"+want+"\n") || told == strings.Contains(format, "$request") {
-			t.Errorf("%q: %v\n%s", format, changes, text)
+		all := text + strings.Join(changes, "\n")
+		if !strings.Contains(all, x.want) || x.want == "" && strings.Contains(all, "default_backend") {
+			t.Errorf("%v: want %q\n%s", x.flags, x.want, all)
 		}
 	}
 }
