@@ -62,6 +62,11 @@ func setFields(now, wanted *gatewayv1.ListenerSetStatus) (map[string]any, bool) 
 	next.Conditions = merged(now.Conditions, wanted.Conditions)
 	next.Listeners = mergedEach(now.Listeners, wanted.Listeners, func(a, b *gatewayv1.ListenerEntryStatus) bool { return a.Name == b.Name },
 		func(l *gatewayv1.ListenerEntryStatus) *[]metav1.Condition { return &l.Conditions })
+	for i := range next.Listeners { // the API leaves an empty list out
+		if l := &next.Listeners[i]; len(l.SupportedKinds) == 0 {
+			l.SupportedKinds = nil
+		}
+	}
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
 	}
