@@ -92,10 +92,19 @@ func condition[T, R ~string](kind T, generation int64, p *Problem, reason R, mes
 // kind name too, and do not get.
 const ConditionHostContested = annotation.Own + "HostContested"
 
-// maxMessage is the maximum length of a message in a condition.
-const maxMessage = 32768
+// maxMessage is the maximum length of a message in a condition. The API allows more, but a message repeats what an object
+// says, such as an annotation of 256 KiB, in the status of each listener and each parent: the object would get too large to
+// be stored.
+const maxMessage = 4096
 
-func shortened(s string) string { return s[:min(len(s), maxMessage)] }
+// shortened shortens a message. The result is valid UTF-8: the API server replaces all else, so that the status would
+// differ from the wanted one for ever.
+func shortened(s string) string {
+	if len(s) <= maxMessage {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ToValidUTF8(s[:maxMessage-len("…")], "") + "…"
+}
 
 // Features are the features of the Gateway API that weir supports, in alphabetical order.
 func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
@@ -193,7 +202,7 @@ func (g *Gateway) accepted() metav1.Condition {
 	}
 	c := condition(gatewayv1.GatewayConditionAccepted, generation, p, gatewayv1.GatewayReasonAccepted, "The Gateway is valid.")
 	if p == nil && len(bad) > 0 {
-		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", "))
+		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), shortened(fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", ")))
 	}
 	return c
 }
