@@ -249,3 +249,42 @@ func TestServicesWithOneName(t *testing.T) {
 		t.Errorf("the log says %q", got)
 	}
 }
+
+// Two controllers write into the status of one route: both are content with what they find.
+func TestEntriesKeepTheirPlaces(t *testing.T) {
+	entry := func(controller, parent string) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller), ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(parent)},
+			Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	}
+	var now []gatewayv1.RouteParentStatus
+	write := func(controller string, parents ...string) bool {
+		d := &desired{}
+		for i, parent := range parents {
+			d.parents = append(d.parents, owned[gateway.ParentStatus]{nil, &gateway.ParentStatus{Index: i, RouteParentStatus: entry(controller, parent)}})
+		}
+		fields, differs := (&gatewayStatuses{controller: controller}).parentFields(d, "", now)
+		now = fields["parents"].([]gatewayv1.RouteParentStatus)
+		return differs
+	}
+	show := func() (text string) {
+		for _, p := range now {
+			text += string(p.ControllerName) + "/" + string(p.ParentRef.Name) + " "
+		}
+		return text
+	}
+	for i, c := range []struct {
+		controller string
+		parents    []string
+		differs    bool
+		want       string
+	}{
+		{"inner", []string{"a", "b"}, true, "inner/a inner/b "}, {"outer", []string{"c", "d"}, true, "inner/a inner/b outer/c outer/d "},
+		{"inner", []string{"a", "b"}, false, "inner/a inner/b outer/c outer/d "}, {"outer", []string{"c", "d"}, false, "inner/a inner/b outer/c outer/d "},
+		{"inner", []string{"a", "x", "b"}, true, "inner/a inner/x outer/c outer/d inner/b "}, {"outer", []string{"d"}, true, "inner/a inner/x outer/d inner/b "},
+		{"inner", nil, true, "outer/d "}, {"outer", []string{"d"}, false, "outer/d "},
+	} {
+		if differs := write(c.controller, c.parents...); differs != c.differs || show() != c.want {
+			t.Errorf("step %d: the status has %s, and differs: %t", i, show(), differs)
+		}
+	}
+}
