@@ -52,6 +52,7 @@ type desired struct {
 	class     *gateway.ClassStatus
 	gateway   *gateway.GatewayStatus
 	set       *gateway.SetStatus
+	orphan    *gateway.SetStatus // the former set, whose Gateway is gone, until the status says so
 	parents   []owned[gateway.ParentStatus]
 	ancestors []owned[gateway.AncestorStatus]
 }
@@ -170,7 +171,8 @@ func (g *gatewayStatuses) add(s *gateway.Status) {
 		g.of(&s.Gateways[i].Key).gateway = &s.Gateways[i]
 	}
 	for i := range s.Sets {
-		g.of(&s.Sets[i].Key).set = &s.Sets[i]
+		d := g.of(&s.Sets[i].Key)
+		d.set, d.orphan = &s.Sets[i], nil
 	}
 	for i := range s.Parents {
 		d := g.of(&s.Parents[i].Key)
@@ -195,7 +197,7 @@ func (g *gatewayStatuses) remove(s *gateway.Status) {
 	}
 	for i := range s.Sets {
 		if d := g.of(&s.Sets[i].Key); d.set == &s.Sets[i] {
-			d.set = nil
+			d.set, d.orphan = nil, d.set
 		}
 	}
 	for i := range s.Parents {
@@ -228,7 +230,7 @@ func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
 		}
 		status, differs := g.statusOf(k, o)
 		if !differs || !c.mayTry("statuses of "+k.kind, k.Namespace) {
-			delete(g.todo, k)
+			g.done(k)
 			continue
 		}
 		changed, err := c.writeGatewayStatus(ctx, k, o, version, status)
@@ -242,8 +244,9 @@ func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
 			}
 		case err == nil && changed:
 			g.wrote[k] = o.GetResourceVersion()
+			g.forgetOrphan(k)
 		default: // the API server refuses the status, or drops what is new in it: no other version will come
-			delete(g.todo, k)
+			g.done(k)
 		}
 		if !api.IsAway(err) {
 			away = 0
@@ -253,6 +256,20 @@ func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
 		}
 	}
 	return nil
+}
+
+// done says that there is nothing to write for an object.
+func (g *gatewayStatuses) done(k objectKey) {
+	delete(g.todo, k)
+	g.forgetOrphan(k)
+}
+
+// forgetOrphan forgets the former status of a ListenerSet. weir tells of its end once: another controller may have
+// the Gateway now, and writes as well.
+func (g *gatewayStatuses) forgetOrphan(k objectKey) {
+	if d := g.wanted[k]; d != nil {
+		d.orphan = nil
+	}
 }
 
 // rests reports whether weir writes nothing into a namespace for now.
@@ -342,6 +359,9 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		}
 		return gatewayFields(&o.Status, &wanted.GatewayStatus)
 	case *gatewayv1.ListenerSet:
+		if former := d.orphan; former != nil && former.UID == o.UID && former.Generation() == o.Generation {
+			return setFields(&o.Status, &former.Orphaned().ListenerSetStatus)
+		}
 		if d.set == nil || d.set.UID != o.UID {
 			return nil, false
 		}

@@ -288,3 +288,52 @@ func TestEntriesKeepTheirPlaces(t *testing.T) {
 		}
 	}
 }
+
+// When a Gateway goes, its ListenerSets say so, once. What another controller writes then stays.
+func TestListenerSetsWithoutTheirGateway(t *testing.T) {
+	cluster := fake.New(t)
+	read := func() *gatewayv1.ListenerSet {
+		return objectOf(t, gateway.KindListenerSet, cluster.Objects("listenersets")["shop/set"]).(*gatewayv1.ListenerSet)
+	}
+	cluster.Change("shop", "listenersets", "set", &gatewayv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+	status := &gateway.Status{Sets: []gateway.SetStatus{{Key: keyOf(cluster, gateway.KindListenerSet, "shop", "set")}}}
+	status.Sets[0].Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1), conditionOf("Programmed", "True", 1)}
+	status.Sets[0].Listeners = []gatewayv1.ListenerEntryStatus{{Name: "web", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}
+	other := *status
+	other.Sets = slices.Clone(status.Sets)
+	class := &gateway.Status{}
+	r := gatewayReplica(t, cluster, "a")
+	says := func(what string) {
+		t.Helper()
+		until(t, what, func() bool {
+			now := read().Status
+			return len(now.Conditions) == 2 && string(now.Conditions[1].Status)+" "+now.Conditions[1].Reason == what && (len(now.Listeners) > 0) == strings.HasPrefix(what, "True")
+		})
+	}
+	for _, s := range []*gateway.Status{status, &other} {
+		r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class, s}})
+		says("True Because")
+	}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class}})
+	says("False ParentNotAccepted")
+
+	g := &gatewayStatuses{todo: map[objectKey]bool{}, wanted: map[objectKey]*desired{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	g.add(status)
+	g.remove(status)
+	r.Control.mu.Lock()
+	r.wanted = nil
+	r.Control.mu.Unlock()
+	theirs := read()
+	theirs.Status = gatewayv1.ListenerSetStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	for i, generation := range []int64{2, 1} { // another spec is not weir's, and the same one is told once
+		theirs.Generation = generation
+		cluster.Change("shop", "listenersets", "set", theirs)
+		if err := r.workOff(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		if reason := read().Status.Conditions[0].Reason; reason != "Because" {
+			t.Errorf("step %d: another controller's condition has the reason %s", i, reason)
+		}
+		g.todo[objectKey{gateway.KindListenerSet, config.ObjectName{Namespace: "shop", Name: "set"}}] = true
+	}
+}

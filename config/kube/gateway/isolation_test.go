@@ -96,6 +96,11 @@ func TestListenerSetsHaveTheirOwnNamespace(t *testing.T) {
 	if g := attach(); g.Sets[0].rejected == nil || len(g.Listeners) > 0 {
 		t.Error("a Gateway that says nothing about ListenerSets has one of another namespace")
 	}
+	set.Namespace, set.Spec.ParentRef.Namespace = "infra", nil
+	if g := attach(); g.Sets[0].rejected == nil {
+		t.Error("a Gateway that says nothing about ListenerSets has one of its own namespace")
+	}
+	set.Namespace, set.Spec.ParentRef.Namespace = "team", new(gatewayv1.Namespace("infra"))
 	from := gatewayv1.NamespacesFromSame
 	edge.Spec.AllowedListeners = &gatewayv1.AllowedListeners{Namespaces: &gatewayv1.ListenerNamespaces{From: &from}}
 	if g := attach(); g.Sets[0].rejected == nil {

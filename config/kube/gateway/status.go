@@ -66,6 +66,20 @@ type SetStatus struct {
 	Published bool
 }
 
+// Generation is the generation of the ListenerSet to which the status belongs.
+func (s *SetStatus) Generation() int64 { return s.Conditions[0].ObservedGeneration }
+
+// Orphaned returns the status of a ListenerSet whose Gateway weir no longer serves. s does not change.
+func (s *SetStatus) Orphaned() *SetStatus {
+	p := problem(gatewayv1.ListenerSetReasonParentNotAccepted, "The Gateway that spec.parentRef names does not exist any more, or is not weir's any more.")
+	next := SetStatus{Key: s.Key}
+	next.Conditions = []metav1.Condition{
+		condition(gatewayv1.ListenerSetConditionAccepted, s.Generation(), p, gatewayv1.ListenerSetReasonAccepted, ""),
+		condition(gatewayv1.ListenerSetConditionProgrammed, s.Generation(), p, gatewayv1.ListenerSetReasonProgrammed, ""),
+	}
+	return &next
+}
+
 // ParentStatus is one entry in the status of a route.
 type ParentStatus struct {
 	Key
@@ -266,11 +280,10 @@ func (g *Gateway) status(made func(*Listener) Made) GatewayStatus {
 		s.Conditions = append(s.Conditions, condition(gatewayv1.GatewayConditionInsecureFrontendValidationMode, generation, nil, gatewayv1.GatewayReasonConfigurationChanged,
 			"AllowInsecureFallback lets clients without a valid certificate in."))
 	}
-	if g.rejected == nil {
-		s.Addresses = g.Assigned.shown()
-		if s.Published = len(g.Assigned.Shared) > 0; s.Published {
-			s.Requested = requested(g.Object)
-		}
+	// The Gateway keeps its addresses while it has faults, and the status is the record of who has them. Names lead there.
+	s.Addresses = g.Assigned.shown()
+	if s.Published = len(g.Assigned.Shared) > 0; s.Published {
+		s.Requested = requested(g.Object)
 	}
 	return s
 }
