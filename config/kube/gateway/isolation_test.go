@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,6 +193,38 @@ func TestUnservedObjects(t *testing.T) {
 	for namespace, want := range map[string]int{"in": 1, "out": 0} {
 		if n := len(x.policies[config.ObjectName{Namespace: namespace, Name: "s"}]); n != want {
 			t.Errorf("the Service of %s has %d policies", namespace, n)
+		}
+	}
+}
+
+// SSH leads to a Service of the Gateway's own namespace.
+func TestSSHStaysInItsNamespace(t *testing.T) {
+	g := gatewayNamed("g", 1)
+	for text, want := range map[string]config.ObjectName{"git:22": {Namespace: "ns", Name: "git"}, "other/git:22": {}, "git.other:22": {Namespace: "ns", Name: "git.other"}} {
+		g.Annotations = map[string]string{AnnotationSSH: text}
+		if own, p := NewView(indexOf(&Objects{}, all), everything{}).readOwn(g); p == nil && own.SSH != want || (p != nil) != (want.Name == "") {
+			t.Errorf("%q leads to %v, with the problem %v", text, own.SSH, p)
+		}
+	}
+}
+
+// If two statuses have one address, the older Gateway keeps it, whether it asks for it or not.
+func TestOneAddressInTwoStatuses(t *testing.T) {
+	pool := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/29")}
+	for _, asked := range [][]string{{"", ""}, {"192.0.2.3", ""}, {"", "192.0.2.3"}, {"192.0.2.3", "192.0.2.3"}} {
+		var gateways []*gatewayv1.Gateway
+		for i, address := range asked {
+			g := gatewayNamed([]string{"old", "young"}[i], i)
+			if address != "" {
+				g = gatewayNamed(g.Name, i, address)
+			}
+			g.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "192.0.2.3"}}
+			gateways = append(gateways, g)
+		}
+		got := FromPool(gateways, pool, func(*gatewayv1.Gateway) *Assigned { return nil })
+		old, young := got[NameOf(gateways[0])].Addresses, got[NameOf(gateways[1])].Addresses
+		if len(old) != 1 || old[0].String() != "192.0.2.3" || len(young) > 0 && young[0] == old[0] || (len(young) == 0) != (asked[1] != "") {
+			t.Errorf("%q: the older Gateway has %v, the younger %v", asked, old, young)
 		}
 	}
 }
