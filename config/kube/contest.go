@@ -134,6 +134,9 @@ func (u *updating) findContests() contests {
 			wild = wild || strings.HasPrefix(n.host, "*.")
 		}
 	}
+	for _, of := range routes {
+		slices.SortFunc(of, namer.compare)
+	}
 	all := contests{}
 	if u.shares() {
 		u.contestShared(all, routes)
@@ -171,7 +174,7 @@ func (u *updating) contestHost(all contests, host string, routes map[string][]na
 	if u.joints.owned { // a wildcard owns the younger names below it
 		competing = append(competing, u.namersOf(claim.WildcardOf(host))...)
 		for above := aboveOf(host); above != ""; above = aboveOf(above) {
-			competing = append(competing, routes[above]...)
+			competing = append(competing, oldest(routes[above])...)
 		}
 	}
 	if len(competing) == 0 {
@@ -188,6 +191,9 @@ func (u *updating) contestHost(all contests, host string, routes map[string][]na
 		}
 	}
 }
+
+// oldest returns the first of some objects in the order of findContests, which is the oldest one; none of none.
+func oldest(all []namer) []namer { return all[:min(len(all), 1)] }
 
 // namersOf are the Ingresses that name a host in a rule.
 func (u *updating) namersOf(host string) (all []namer) {

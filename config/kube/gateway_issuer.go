@@ -77,12 +77,16 @@ func (u *updating) contestOrders(all contests, routes map[string][]namer) {
 		}
 	}
 	for _, p := range u.gateways.parts {
+		var own map[namedHost]bool
+		if len(p.gateway.ordered) > 0 {
+			own = setOfNamed(p.gateway.named)
+		}
 		for _, o := range p.gateway.ordered {
-			competing := slices.Concat(u.namersOf(o.host), orders[o.host], p.gateway.notOwn(o.host, routes[o.host]))
+			competing := slices.Concat(u.namersOf(o.host), orders[o.host], oldestBut(own, o.host, routes[o.host]))
 			if u.joints.owned { // a wildcard owns the younger names below it
 				competing = append(competing, u.namersOf(claim.WildcardOf(o.host))...)
 				for above := aboveOf(o.host); above != ""; above = aboveOf(above) {
-					competing = append(competing, p.gateway.notOwn(above, routes[above])...)
+					competing = append(competing, oldestBut(own, above, routes[above])...)
 				}
 			}
 			if owner := slices.MinFunc(competing, namer.compare); owner.name.Namespace != o.by.name.Namespace {
@@ -145,7 +149,20 @@ func (all contests) lostBy(n namedHost) (owner namer, lost bool) {
 	return owner, lost
 }
 
-// notOwn returns the routes that are not attached to the Gateway itself: its own routes use its certificates.
-func (p *gatewayPart) notOwn(host string, routes []namer) []namer {
-	return slices.DeleteFunc(slices.Clone(routes), func(n namer) bool { return slices.Contains(p.named, namedHost{host: host, by: n}) })
+func setOfNamed(all []namedHost) map[namedHost]bool {
+	set := make(map[namedHost]bool, len(all))
+	for _, n := range all {
+		set[n] = true
+	}
+	return set
+}
+
+// oldestBut returns the oldest route that names a host and is not attached to the Gateway itself, whose routes use its
+// certificates; none of none. own are the hosts of the routes of the Gateway. The routes are in the order of their age.
+func oldestBut(own map[namedHost]bool, host string, routes []namer) []namer {
+	at := slices.IndexFunc(routes, func(n namer) bool { return !own[namedHost{host: host, by: n}] })
+	if at < 0 {
+		return nil
+	}
+	return routes[at : at+1]
 }

@@ -187,7 +187,7 @@ func (u *updating) contestSharedHost(all contests, host string, s *sharedHosts) 
 func (u *updating) contestBelow(all contests, host string, here, weak []namer, s *sharedHosts) (_, _ []namer) {
 	above := u.namersOf(claim.WildcardOf(host))
 	for wildcard := aboveOf(host); wildcard != ""; wildcard = aboveOf(wildcard) {
-		above = append(above, s.routes[wildcard]...)
+		above = append(above, oldest(s.routes[wildcard])...)
 	}
 	if len(above) == 0 {
 		return here, weak

@@ -29,12 +29,16 @@ func (s *Source) GatewayObject(kind string, name config.ObjectName) (o metav1.Ob
 	return nil, ""
 }
 
-// EachGatewayObject calls f with each object of the Gateway API that has a status.
+// EachGatewayObject calls f with each object of the Gateway API that has a status, in the served namespaces. In other
+// namespaces another installation of the same controller may write (kubernetes.namespace_labels).
 func (s *Source) EachGatewayObject(f func(kind string, o metav1.Object)) {
+	serves := s.serves.Load()
 	for name, k := range withStatus {
 		for _, store := range s.optional.stores(k) {
 			for _, o := range store.List() {
-				f(name, o.(metav1.Object))
+				if o := o.(metav1.Object); o.GetNamespace() == "" || serves != nil && (*serves)(o.GetNamespace()) {
+					f(name, o)
+				}
 			}
 		}
 	}

@@ -49,10 +49,16 @@ const everyGatewayKind = "gatewayclasses@v1 gateways@v1 listenersets@v1 httprout
 // observeGateways is observe for a cluster that may serve the Gateway API.
 func observeGateways(t *testing.T, o *offer, manifests string, test func(t *testing.T, w *watched)) {
 	t.Helper()
+	observeGatewaysWith(t, o, gatewayConfig, manifests, test)
+}
+
+// observeGatewaysWith is observeGateways with another file.
+func observeGatewaysWith(t *testing.T, o *offer, file, manifests string, test func(t *testing.T, w *watched)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{server: newServer(t)}
 		w.put(manifests)
-		source, err := NewSource(Options{File: mustParse(t, gatewayConfig), List: w.List, Served: o.served,
+		source, err := NewSource(Options{File: mustParse(t, file), List: w.List, Served: o.served,
 			Changed: func(c Change) {
 				w.mu.Lock()
 				w.changes = append(w.changes, c)
@@ -100,6 +106,26 @@ const edgeGateway = gatewayBase + `
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: app}, spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}}
 `
+
+// Two installations may divide the namespaces of a controller by labels. None looks at the statuses in the namespaces of
+// the other.
+func TestStatusesOfOtherNamespaces(t *testing.T) {
+	o := &offer{}
+	o.set(nil, strings.Fields(everyGatewayKind)...)
+	manifests := "{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {team: a}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: theirs, labels: {team: b}}}"
+	observeGatewaysWith(t, o, strings.Replace(gatewayConfig, "{class: weir", "{namespace_labels: [team=a], class: weir", 1), manifests, func(t *testing.T, w *watched) {
+		w.putGateways("v1", edgeGateway+"---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: app, namespace: theirs}, spec: {parentRefs: [{name: edge}]}}")
+		time.Sleep(lookForKinds)
+		if last := w.latest(t); len(last.Gateways.Listeners) != 1 {
+			t.Fatalf("there are %d listeners", len(last.Gateways.Listeners))
+		}
+		var all []string
+		w.EachGatewayObject(func(kind string, o metav1.Object) { all = append(all, kind+" "+o.GetNamespace()+"/"+o.GetName()) })
+		if slices.Sort(all); !slices.Equal(all, []string{"Gateway default/edge", "GatewayClass /weir", "HTTPRoute default/app"}) {
+			t.Errorf("weir looks at %q", all)
+		}
+	})
+}
 
 // A kind that the cluster does not serve is no error. weir picks it up when it appears, drops its
 // objects when it goes, and reads it again in another version.

@@ -87,6 +87,7 @@ type Source struct {
 	named     *named    // the ConfigMaps that annotations name
 	synced    atomic.Bool
 	published atomic.Pointer[published] // for metrics
+	serves    atomic.Pointer[func(namespace string) bool]
 
 	mu        sync.Mutex
 	dirty     dirt
@@ -389,6 +390,10 @@ func (s *Source) convert(c *Change, services map[config.ObjectName]bool, follow 
 	}
 	if routing == nil { // no conversion has succeeded so far
 		return
+	}
+	if k := s.converter.known; k != nil { // nil after a panic
+		serves := k.chosen
+		s.serves.Store(&serves)
 	}
 	if routing != s.routing {
 		before := s.known

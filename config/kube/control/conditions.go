@@ -62,6 +62,11 @@ func setFields(now, wanted *gatewayv1.ListenerSetStatus) (map[string]any, bool) 
 	next.Conditions = merged(now.Conditions, wanted.Conditions)
 	next.Listeners = mergedEach(now.Listeners, wanted.Listeners, func(a, b *gatewayv1.ListenerEntryStatus) bool { return a.Name == b.Name },
 		func(l *gatewayv1.ListenerEntryStatus) *[]metav1.Condition { return &l.Conditions })
+	for i := range next.Listeners { // the API leaves an empty list out
+		if l := &next.Listeners[i]; len(l.SupportedKinds) == 0 {
+			l.SupportedKinds = nil
+		}
+	}
 	if reflect.DeepEqual(&next, now) {
 		return nil, false
 	}
@@ -140,20 +145,28 @@ type entries[T any] struct {
 	conditions func(*T) *[]metav1.Condition
 }
 
-// join returns the entries that a status must have: first the entries of other controllers, then the wanted
+// join returns the entries that a status must have: the entries of other controllers, and the wanted
 // entries, at most most in all. own are the types of conditions that weir may remove. differs is
-// false if the status has these entries already.
+// false if the status has these entries already. The entries of others keep their places: of two controllers that
+// want theirs first or last, each would write again after the other, for ever.
 func (e *entries[T]) join(now, wanted []T, most int, own ...string) (next []T, differs bool) {
-	next = []T{} // the field must not be null
 	var ours []T
 	for i := range now {
 		if e.isOurs(&now[i]) {
 			ours = append(ours, now[i])
-		} else {
-			next = append(next, now[i])
 		}
 	}
-	wanted = wanted[:min(len(wanted), max(0, most-len(next)))]
-	next = append(next, mergedEach(ours, wanted, e.same, e.conditions, own...)...)
+	wanted = wanted[:min(len(wanted), max(0, most-len(now)+len(ours)))]
+	left := mergedEach(ours, wanted, e.same, e.conditions, own...)
+	next = []T{} // the field must not be null
+	for i := range now {
+		switch {
+		case !e.isOurs(&now[i]):
+			next = append(next, now[i])
+		case len(left) > 0:
+			next, left = append(next, left[0]), left[1:]
+		}
+	}
+	next = append(next, left...)
 	return next, len(next) != len(now) || len(next) > 0 && !reflect.DeepEqual(next, now)
 }

@@ -77,9 +77,9 @@ type Control struct {
 	manager string // the field manager of the statuses that weir writes
 
 	mu       sync.Mutex
-	wanted   *Wanted                    // nil: Want was not called yet
-	troubled map[string]map[string]bool // what fails, and in which namespaces
-	denied   map[string]time.Time       // no attempt before this time, because a right is missing
+	wanted   *Wanted                         // nil: Want was not called yet
+	troubled map[string]map[string]time.Time // what fails, in which namespaces, and when it failed last
+	denied   map[string]time.Time            // no attempt before this time, because a right is missing
 	faults   map[corev1.ObjectReference]*fault
 	refusals map[gateway.Key]gateway.Problem // of Services of Gateways, see noteRefusal
 	shown    publishedAddresses              // see notePublished
@@ -94,7 +94,7 @@ type Control struct {
 // New makes a Control that writes nothing before the first Want.
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
-		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
+		troubled: make(map[string]map[string]time.Time), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
 		refusals: make(map[gateway.Key]gateway.Problem),
 		events:   make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1), gatewayWork: make(chan struct{}, 1),
 		services: make(chan struct{}, 1)}
@@ -176,24 +176,33 @@ func pause(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
+// troubleFor is how long a trouble lasts without another failure. weir tries again sooner, so the object is gone, or
+// its namespace: no success would end the trouble, and it would hide all later ones.
+const troubleFor = 10 * time.Minute
+
 // outcome reports a trouble when it begins and when it is over. A trouble in many
 // namespaces is reported once, and is over when it is over in all of them. While a trouble
 // lasts, its further errors are not reported. So each error that an operator corrects in
 // another way needs a name of its own in what.
 func (c *Control) outcome(what, namespace string, err error) {
 	c.mu.Lock()
-	before := len(c.troubled[what]) > 0
-	switch {
-	case err == nil:
-		delete(c.troubled[what], namespace)
-	case c.troubled[what] == nil:
-		c.troubled[what] = map[string]bool{namespace: true}
-	default:
-		c.troubled[what][namespace] = true
+	all := c.troubled[what]
+	if all == nil {
+		all = map[string]time.Time{}
+		c.troubled[what] = all
 	}
-	now := len(c.troubled[what]) > 0
+	before := len(all) > 0
+	maps.DeleteFunc(all, func(_ string, at time.Time) bool { return time.Since(at) > troubleFor })
+	var report bool
+	if err == nil {
+		delete(all, namespace)
+		report = before && len(all) == 0
+	} else {
+		report = len(all) == 0
+		all[namespace] = time.Now()
+	}
 	c.mu.Unlock()
-	if before != now && c.opts.Trouble != nil {
+	if report && c.opts.Trouble != nil {
 		c.opts.Trouble(what, err)
 	}
 }

@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +34,11 @@ const (
 	// conflictPause is the time after which weir compares an object again whose newest version it had
 	// not seen.
 	conflictPause = 100 * time.Millisecond
+	// restNamespace is how long weir writes nothing into a namespace after the API server has failed there.
+	restNamespace = 3 * retryStatuses
+	// mostAway is the number of namespaces, one after the other, in which the API server fails before weir pauses
+	// all writes: then it is away, and not only the webhook of a tenant.
+	mostAway = 3
 )
 
 // objectKey names an object of a kind.
@@ -45,6 +52,7 @@ type desired struct {
 	class     *gateway.ClassStatus
 	gateway   *gateway.GatewayStatus
 	set       *gateway.SetStatus
+	orphan    *gateway.SetStatus // the former set, whose Gateway is gone, until the status says so
 	parents   []owned[gateway.ParentStatus]
 	ancestors []owned[gateway.AncestorStatus]
 }
@@ -62,6 +70,8 @@ type gatewayStatuses struct {
 	wanted     map[objectKey]*desired
 	todo       map[objectKey]bool
 	wrote      map[objectKey]string // the version of the object that weir has changed
+	resting    map[string]time.Time // the namespaces in which the API server has failed, and until when weir writes nothing there
+	last       string               // the namespace of the last write
 	// refused are the Gateways whose Services the API server refuses.
 	refused map[gateway.Key]gateway.Problem
 	// published are the addresses of Gateways that have those of Ingresses.
@@ -73,7 +83,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 	if c.opts.Gateways == nil {
 		return
 	}
-	g := gatewayStatuses{known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}}
+	g := gatewayStatuses{known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
 	var looked time.Time // at all objects
 	for again := time.Duration(0); pause(ctx, again, c.gatewayWork); {
 		again = lookAtStatuses
@@ -88,11 +98,10 @@ func (c *Control) writeGateways(ctx context.Context) {
 			looked = time.Now()
 			c.opts.Gateways.EachGatewayObject(func(kind string, o metav1.Object) { g.todo[objectKey{kind, gateway.NameOf(o)}] = true })
 		}
-		switch err := c.workOff(ctx, &g); {
-		case err != nil:
+		if err := c.workOff(ctx, &g); err != nil {
 			again = retryStatuses
-		case len(g.todo) > 0:
-			again = conflictPause
+		} else {
+			again = g.again()
 		}
 	}
 }
@@ -162,7 +171,8 @@ func (g *gatewayStatuses) add(s *gateway.Status) {
 		g.of(&s.Gateways[i].Key).gateway = &s.Gateways[i]
 	}
 	for i := range s.Sets {
-		g.of(&s.Sets[i].Key).set = &s.Sets[i]
+		d := g.of(&s.Sets[i].Key)
+		d.set, d.orphan = &s.Sets[i], nil
 	}
 	for i := range s.Parents {
 		d := g.of(&s.Parents[i].Key)
@@ -187,7 +197,7 @@ func (g *gatewayStatuses) remove(s *gateway.Status) {
 	}
 	for i := range s.Sets {
 		if d := g.of(&s.Sets[i].Key); d.set == &s.Sets[i] {
-			d.set = nil
+			d.set, d.orphan = nil, d.set
 		}
 	}
 	for i := range s.Parents {
@@ -201,17 +211,13 @@ func (g *gatewayStatuses) remove(s *gateway.Status) {
 }
 
 // workOff writes the statuses that differ from the wanted ones. An object stays in todo if it must be
-// compared again. workOff ends early when other statuses are wanted.
+// compared again. workOff ends early when other statuses are wanted. It returns an error if the API server is away.
 func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
-	// Gateways come before their routes: without its Gateway a route serves nothing.
-	keys := make([]objectKey, 0, len(g.todo))
-	for k := range g.todo {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b objectKey) int {
-		return strings.Compare(string(rank(a.kind))+a.String(), string(rank(b.kind))+b.String())
-	})
-	for _, k := range keys {
+	away := 0
+	for _, k := range g.inTurn() {
+		if g.rests(k.Namespace) {
+			continue
+		}
 		o, version := c.opts.Gateways.GatewayObject(k.kind, k.ObjectName)
 		if o == nil {
 			delete(g.todo, k)
@@ -224,24 +230,94 @@ func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
 		}
 		status, differs := g.statusOf(k, o)
 		if !differs || !c.mayTry("statuses of "+k.kind, k.Namespace) {
-			delete(g.todo, k)
+			g.done(k)
 			continue
 		}
-		err := c.writeGatewayStatus(ctx, k, o, version, status)
+		changed, err := c.writeGatewayStatus(ctx, k, o, version, status)
+		g.last = k.Namespace
 		switch {
 		case apierrors.IsConflict(err): // the newer object comes soon
 		case api.IsAway(err):
-			return err
-		case err == nil:
+			g.resting[k.Namespace] = time.Now().Add(restNamespace)
+			if away++; away == mostAway {
+				return err
+			}
+		case err == nil && changed:
 			g.wrote[k] = o.GetResourceVersion()
-		default:
-			delete(g.todo, k)
+			g.forgetOrphan(k)
+		default: // the API server refuses the status, or drops what is new in it: no other version will come
+			g.done(k)
+		}
+		if !api.IsAway(err) {
+			away = 0
 		}
 		if !pause(ctx, gatewayPace, nil) || len(c.gatewayWork) > 0 {
 			return nil
 		}
 	}
 	return nil
+}
+
+// done says that there is nothing to write for an object.
+func (g *gatewayStatuses) done(k objectKey) {
+	delete(g.todo, k)
+	g.forgetOrphan(k)
+}
+
+// forgetOrphan forgets the former status of a ListenerSet. weir tells of its end once: another controller may have
+// the Gateway now, and writes as well.
+func (g *gatewayStatuses) forgetOrphan(k objectKey) {
+	if d := g.wanted[k]; d != nil {
+		d.orphan = nil
+	}
+}
+
+// rests reports whether weir writes nothing into a namespace for now.
+func (g *gatewayStatuses) rests(namespace string) bool {
+	return time.Now().Before(g.resting[namespace])
+}
+
+// again is the time after which weir compares objects again.
+func (g *gatewayStatuses) again() time.Duration {
+	for k := range g.todo {
+		if !g.rests(k.Namespace) {
+			return conflictPause
+		}
+	}
+	if len(g.todo) > 0 {
+		return retryStatuses
+	}
+	return lookAtStatuses
+}
+
+// inTurn returns the objects in todo, one of each namespace in turn: a namespace with many changes does not delay
+// the others. It begins behind the namespace of the last write. Within a namespace, Gateways come before their
+// routes: without its Gateway a route serves nothing.
+func (g *gatewayStatuses) inTurn() []objectKey {
+	maps.DeleteFunc(g.resting, func(namespace string, _ time.Time) bool { return !g.rests(namespace) })
+	keys := make([]objectKey, 0, len(g.todo))
+	for k := range g.todo {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b objectKey) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), cmp.Compare(rank(a.kind), rank(b.kind)), strings.Compare(a.Name, b.Name), strings.Compare(a.kind, b.kind))
+	})
+	turns := make(map[objectKey]int, len(keys))
+	for i, k := range keys {
+		if i > 0 && keys[i-1].Namespace == k.Namespace {
+			turns[k] = turns[keys[i-1]] + 1
+		}
+	}
+	isNext := func(k objectKey) int {
+		if k.Namespace > g.last {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(keys, func(a, b objectKey) int {
+		return cmp.Or(cmp.Compare(turns[a], turns[b]), cmp.Compare(isNext(a), isNext(b)))
+	})
+	return keys
 }
 
 // rank orders kinds.
@@ -283,6 +359,9 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		}
 		return gatewayFields(&o.Status, &wanted.GatewayStatus)
 	case *gatewayv1.ListenerSet:
+		if former := d.orphan; former != nil && former.UID == o.UID && former.Generation() == o.Generation {
+			return setFields(&o.Status, &former.Orphaned().ListenerSetStatus)
+		}
 		if d.set == nil || d.set.UID != o.UID {
 			return nil, false
 		}
@@ -313,19 +392,20 @@ var resources = map[string]string{
 }
 
 // writeGatewayStatus replaces fields of the status of an object. The API server refuses the change if
-// the object has another version by now.
-func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.Object, version string, status map[string]any) error {
+// the object has another version by now. changed is false if the object is the same as before: the API server has
+// dropped what is new, because its definition of the kind does not have it.
+func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.Object, version string, status map[string]any) (changed bool, err error) {
 	limited, cancel := whole(ctx)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}, "status": status})
 	if err != nil {
-		return err
+		return false, err
 	}
 	resource := resources[k.kind]
-	err = c.opts.Client.Gateway(version).Patch(types.MergePatchType).NamespaceIfScoped(k.Namespace, k.Namespace != "").Resource(resource).Name(k.Name).
-		SubResource("status").Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
+	answer, err := c.opts.Client.Gateway(version).Patch(types.MergePatchType).NamespaceIfScoped(k.Namespace, k.Namespace != "").Resource(resource).Name(k.Name).
+		SubResource("status").Param("fieldManager", c.manager).Body(patch).Do(limited).Raw()
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return err
+		return false, err
 	}
 	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
 	if err != nil {
@@ -334,5 +414,14 @@ func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.
 	what := "statuses of " + k.kind
 	c.outcome("write "+what, k.Namespace, err)
 	c.deny(what, k.Namespace, err)
-	return err
+	return err == nil && versionOf(answer) != o.GetResourceVersion(), err
+}
+
+// versionOf is the version of an object in an answer of the API server.
+func versionOf(answer []byte) string {
+	var o metav1.PartialObjectMetadata
+	if json.Unmarshal(answer, &o) != nil {
+		return ""
+	}
+	return o.ResourceVersion
 }

@@ -7,7 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
@@ -58,9 +57,9 @@ func (p *publishedAddresses) or(now []gatewayv1.GatewayStatusAddress) []string {
 }
 
 // noteRefusal notes the result of a write of the Service of a Gateway. An API server that does not answer has
-// refused nothing.
+// refused nothing, and neither has one that asks to write again, or whose namespace goes away.
 func (c *Control) noteRefusal(s *gateway.Service, err error) {
-	if s.Behind == nil || api.IsAway(err) {
+	if s.Behind == nil || api.IsAway(err) || apierrors.IsConflict(err) || isLeaving(err) {
 		return
 	}
 	var now *gateway.Problem
@@ -84,7 +83,7 @@ func (c *Control) noteRefusal(s *gateway.Service, err error) {
 }
 
 // forgetRefusals forgets the refusals of Services that are not wanted any more.
-func (c *Control) forgetRefusals(wanted map[config.ObjectName]*gateway.Service) {
+func (c *Control) forgetRefusals(wanted map[serviceKey]*gateway.Service) {
 	keys := make(map[gateway.Key]bool, len(wanted))
 	for _, s := range wanted {
 		keys[s.Key] = true

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -53,7 +54,7 @@ func (c *Control) writeServices(ctx context.Context) {
 	if c.opts.Gateways == nil {
 		return
 	}
-	kept := map[config.ObjectName]keptService{}
+	kept := map[serviceKey]keptService{}
 	for again := time.Duration(0); pause(ctx, again, c.services); {
 		again = lookAtServices
 		w, known := c.want()
@@ -63,41 +64,58 @@ func (c *Control) writeServices(ctx context.Context) {
 	}
 }
 
-func compareObjects(a, b config.ObjectName) int { return strings.Compare(a.String(), b.String()) }
+// serviceKey names the Service of a Gateway. Two Gateways may want Services with the same name: the Gateway a-b of the
+// class c, and the Gateway a of the class b-c. The first of them keeps the Service.
+type serviceKey struct {
+	gateway gateway.Key
+	name    string
+}
 
-func servicesOf(all []*gateway.Status) map[config.ObjectName]*gateway.Service {
-	wanted := map[config.ObjectName]*gateway.Service{}
+func (k serviceKey) object() config.ObjectName {
+	return config.ObjectName{Namespace: k.gateway.Namespace, Name: k.name}
+}
+
+func compareServices(a, b serviceKey) int {
+	return cmp.Or(strings.Compare(a.object().String(), b.object().String()), strings.Compare(a.gateway.Name, b.gateway.Name), cmp.Compare(a.gateway.UID, b.gateway.UID))
+}
+
+func servicesOf(all []*gateway.Status) map[serviceKey]*gateway.Service {
+	wanted := map[serviceKey]*gateway.Service{}
 	for _, s := range all {
 		if s.Service != nil {
-			wanted[config.ObjectName{Namespace: s.Service.Namespace, Name: s.Service.Name}] = s.Service
+			wanted[serviceKey{s.Service.Key, s.Service.Name}] = s.Service
 		}
 	}
 	return wanted
 }
 
 // keepServices writes what differs from the wanted Services. It returns false if something failed.
-func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName]*gateway.Service, replicas []*discoveryv1.EndpointSlice, kept map[config.ObjectName]keptService) bool {
+func (c *Control) keepServices(ctx context.Context, wanted map[serviceKey]*gateway.Service, replicas []*discoveryv1.EndpointSlice, kept map[serviceKey]keptService) bool {
 	good := true
-	try := func(name config.ObjectName, f func() error) bool {
+	try := func(key serviceKey, f func() error) bool {
 		const what = "keep the Services of Gateways"
-		if !c.mayTry(what, name.Namespace) {
+		namespace := key.gateway.Namespace
+		if !c.mayTry(what, namespace) {
 			good = false
 			return false
 		}
 		err := f()
-		c.outcome(what, name.Namespace, err)
-		c.deny(what, name.Namespace, err)
+		if isLeaving(err) {
+			err = nil // the Gateway goes with its namespace
+		}
+		c.outcome(what, key.object().String()+" "+key.gateway.Name, err) // another Gateway that works does not end its trouble
+		c.deny(what, namespace, err)
 		good = good && err == nil
 		return err == nil
 	}
 	c.forgetRefusals(wanted)
-	for _, name := range slices.SortedFunc(maps.Keys(kept), compareObjects) {
-		if wanted[name] == nil && try(name, func() error { return c.dropService(ctx, name, kept[name].of) }) {
-			delete(kept, name)
+	for _, key := range slices.SortedFunc(maps.Keys(kept), compareServices) {
+		if wanted[key] == nil && try(key, func() error { return c.dropService(ctx, key.object(), kept[key].of) }) {
+			delete(kept, key)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(wanted), compareObjects) {
-		s, was := wanted[name], kept[name]
+	for _, key := range slices.SortedFunc(maps.Keys(wanted), compareServices) {
+		s, was := wanted[key], kept[key]
 		k := keptService{of: s, at: time.Now()}
 		if s.Behind != nil {
 			k.replicas = replicas
@@ -109,13 +127,13 @@ func (c *Control) keepServices(ctx context.Context, wanted map[config.ObjectName
 			}
 			k.at, keep = was.at, c.keepSlices // only Pods of weir have come, gone or changed
 		}
-		done := try(name, func() error {
-			err := keep(ctx, name, &k)
+		done := try(key, func() error {
+			err := keep(ctx, key.object(), &k)
 			c.noteRefusal(s, err)
 			return err
 		})
 		if done {
-			kept[name] = k
+			kept[key] = k
 		}
 		if !pause(ctx, servicePace, nil) {
 			return good
@@ -208,10 +226,25 @@ type object struct {
 type kubeObject interface {
 	metav1.Object
 	runtime.Object
+	Reset()
 }
 
+// mostConflicts is how often weir reads an object again that others change or delete at the same time: the controller
+// of a load balancer, for example.
+const mostConflicts = 5
+
 // keep creates the object, or corrects it if it exists. It changes no object of another owner.
-func (o *object) keep(ctx context.Context, found, wanted kubeObject, correct func() bool) error {
+func (o *object) keep(ctx context.Context, found, wanted kubeObject, correct func() bool) (err error) {
+	for range mostConflicts {
+		found.Reset()
+		if err = o.keepOnce(ctx, found, wanted, correct); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (o *object) keepOnce(ctx context.Context, found, wanted kubeObject, correct func() bool) error {
 	verb := "get"
 	err := o.client.Get().Namespace(o.name.Namespace).Resource(o.resource).Name(o.name.Name).Do(ctx).Into(found)
 	switch {

@@ -97,10 +97,11 @@ func (a *Assigned) Equal(b *Assigned) bool {
 
 func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// FromPool gives each Gateway addresses of its own from a pool: the addresses of its spec, or else an
-// address of its status, or else an address that it had before, or else any free address. If two
-// Gateways want the same address, the older Gateway gets it. So all replicas decide alike, addresses
-// stay, and no Gateway can take the address of an older Gateway.
+// FromPool gives each Gateway addresses of its own from a pool. First, each Gateway keeps the addresses of its status: those
+// that its spec asks for, or else one. The others get the addresses of their spec, or else an address that they had before,
+// or else any free address. If two Gateways want the same address, the older Gateway gets it. So all replicas decide
+// alike, and nobody can take the address of another Gateway, which names may lead to: also not by a change of an old
+// Gateway.
 //
 // before returns what a Gateway was assigned last; nil: nothing. It knows the address until the status, which the
 // leader writes, has come back from the cluster. Without it, a Gateway that was created in the same second could get
@@ -109,11 +110,14 @@ func FromPool(gateways []*gatewayv1.Gateway, pool []netip.Prefix, before func(*g
 	p := &poolState{pool: pool, taken: map[netip.Addr]*gatewayv1.Gateway{}}
 	all := make(map[config.ObjectName]*Assigned, len(gateways))
 	for _, g := range gateways {
-		a := &Assigned{}
+		a := &Assigned{Rejected: unsupportedAddress(g)}
 		all[NameOf(g)] = a
-		if p.static(g, a); a.wantsAny(g) {
+		if p.hold(g, a); a.wantsAny(g) {
 			p.keep(g, a, statusAddresses(g))
 		}
+	}
+	for _, g := range gateways {
+		p.static(g, all[NameOf(g)])
 	}
 	for _, g := range gateways {
 		if a, was := all[NameOf(g)], before(g); was != nil && a.wantsAny(g) {
@@ -139,9 +143,20 @@ type poolState struct {
 	next  []netip.Addr // of each network: where to look for a free address
 }
 
+// hold takes the addresses that a Gateway asks for and has in its status.
+func (p *poolState) hold(g *gatewayv1.Gateway, a *Assigned) {
+	had := statusAddresses(g)
+	for i := range g.Spec.Addresses {
+		addr, err := netip.ParseAddr(g.Spec.Addresses[i].Value)
+		if err == nil && a.Rejected == nil && slices.Contains(had, addr) && p.has(addr) && p.taken[addr] == nil {
+			p.taken[addr] = g
+		}
+	}
+}
+
 // static gives a Gateway the addresses that it asks for.
 func (p *poolState) static(g *gatewayv1.Gateway, a *Assigned) {
-	if a.Rejected = unsupportedAddress(g); a.Rejected != nil {
+	if a.Rejected != nil {
 		return
 	}
 	for i := range g.Spec.Addresses {
@@ -154,8 +169,8 @@ func (p *poolState) static(g *gatewayv1.Gateway, a *Assigned) {
 		case err != nil || !p.has(addr):
 			a.Missing = cmp.Or(a.Missing, problem(gatewayv1.GatewayReasonAddressNotUsable, "The address %q is in none of the networks under kubernetes.gateways.addresses.pool in weir's configuration.", asked.Value))
 		case p.taken[addr] != nil && p.taken[addr] != g:
-			a.Missing = cmp.Or(a.Missing, problem(gatewayv1.GatewayReasonAddressNotUsable, "The older Gateway %s has the address %s; ask for another one.", NameOf(p.taken[addr]), addr))
-		case p.taken[addr] == nil:
+			a.Missing = cmp.Or(a.Missing, problem(gatewayv1.GatewayReasonAddressNotUsable, "The Gateway %s has the address %s; ask for another one.", NameOf(p.taken[addr]), addr))
+		case !slices.Contains(a.Addresses, addr):
 			p.taken[addr] = g
 			a.Addresses = append(a.Addresses, addr)
 		}
@@ -209,7 +224,7 @@ func (p *poolState) dynamic(g *gatewayv1.Gateway, a *Assigned) {
 		p.taken[addr], a.Addresses = g, []netip.Addr{addr}
 		return
 	}
-	a.Missing = problem(gatewayv1.GatewayReasonAddressNotAssigned, "All addresses of the networks under kubernetes.gateways.addresses.pool in weir's configuration belong to older Gateways; add a network there, or delete a Gateway.")
+	a.Missing = problem(gatewayv1.GatewayReasonAddressNotAssigned, "All addresses of the networks under kubernetes.gateways.addresses.pool in weir's configuration belong to other Gateways; add a network there, or delete a Gateway.")
 }
 
 // has reports whether the pool has an address.

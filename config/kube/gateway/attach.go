@@ -18,8 +18,11 @@ type Gateway struct {
 	// ClientCertificate is what weir shows to backends; nil: nothing.
 	ClientCertificate *corev1.Secret
 
+	owners   map[hostOnPort]*Listener // see Covering
+	secured  map[securedPort]*BackendTLS
 	policies []policyState
-	rejected *Problem // why it is not accepted, apart from its listeners
+	told     map[*gatewayv1.BackendTLSPolicy]int // the index of each policy in policies
+	rejected *Problem                            // why it is not accepted, apart from its listeners
 	refs     *Problem
 }
 
@@ -210,33 +213,39 @@ func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Liste
 // separate rejects HTTPRoutes and GRPCRoutes that share a listener and a host name with an older
 // route of the other kind.
 func (g *Gateway) separate() {
-	for i, a := range g.Routes {
-		for _, older := range g.Routes[:i] {
-			if a.Kind != older.Kind && older.Accept == nil && a.Accept == nil && shareHost(a, older) {
-				a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and a %s cannot share them with a %s.", older.Route, a.Kind, older.Kind)
-				a.Bound = nil
-			}
-		}
+	type place struct {
+		on   *Listener
+		kind string
 	}
-}
-
-// shareHost reports whether two routes have a common host name on a common listener.
-func shareHost(a, b *Attachment) bool {
-	for _, x := range a.Bound {
-		for _, y := range b.Bound {
-			if x.Listener != y.Listener {
-				continue
-			}
-			for _, h := range x.Hostnames {
-				for _, k := range y.Hostnames {
-					if _, ok := Intersect(h, k); ok {
-						return true
-					}
+	known := map[place]*hostIndex{}
+	for i, a := range g.Routes {
+		other := map[string]string{KindHTTPRoute: KindGRPCRoute, KindGRPCRoute: KindHTTPRoute}[a.Kind]
+		if other == "" || a.Accept != nil {
+			continue
+		}
+		oldest := -1
+		for _, b := range a.Bound {
+			for _, host := range b.Hostnames {
+				if at := known[place{b.Listener, other}].find(host); at >= 0 && (oldest < 0 || at < oldest) {
+					oldest = at
 				}
 			}
 		}
+		if oldest >= 0 {
+			a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and a %s cannot share them with a %s.", g.Routes[oldest].Route, a.Kind, other)
+			a.Bound = nil
+			continue
+		}
+		for _, b := range a.Bound {
+			at := place{b.Listener, a.Kind}
+			if known[at] == nil {
+				known[at] = &hostIndex{map[string]int{}, map[string]int{}}
+			}
+			for _, host := range b.Hostnames {
+				known[at].add(host, i)
+			}
+		}
 	}
-	return false
 }
 
 // readClientCertificate finds what weir shows to backends.
@@ -254,11 +263,25 @@ func (v *View) readClientCertificate(g *Gateway) {
 
 // Covering returns the listener that gets requests for a host on the port of another listener: the
 // most specific one whose hostname has all names of the host.
-func (g *Gateway) Covering(port int, host string) (most *Listener) {
-	for _, l := range g.Listeners {
-		if l.Port == port && l.Owns() && Within(l.Hostname, host) && (most == nil || moreSpecific(l.Hostname, most.Hostname)) {
-			most = l
+func (g *Gateway) Covering(port int, host string) *Listener {
+	if g.owners == nil {
+		g.owners = map[hostOnPort]*Listener{}
+		for _, l := range g.Listeners {
+			if at := (hostOnPort{l.Port, l.Hostname}); l.Owns() && g.owners[at] == nil {
+				g.owners[at] = l
+			}
 		}
 	}
-	return most
+	for name := range wider(host) {
+		if l := g.owners[hostOnPort{port, name}]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// hostOnPort is a host name of a port.
+type hostOnPort struct {
+	port int
+	host string
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"iter"
 	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -30,19 +31,60 @@ func covers(wildcard, name string) bool {
 	return ok && rest != ""
 }
 
-// Within reports whether a host name, or all names of a wildcard, belong to a listener.
-func Within(listener, name string) bool {
-	return listener == "" || listener == name || covers(listener, name)
+// wider yields a host name, and then each name that has all its names, the most specific one first: wildcards, and
+// the empty name, which is every name.
+func wider(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		rest := strings.TrimPrefix(name, "*.")
+		for next, ok := name, true; ok && next != ""; {
+			if !yield(next) {
+				return
+			}
+			if _, rest, ok = strings.Cut(rest, "."); ok {
+				next = "*." + rest
+			}
+		}
+		yield("")
+	}
 }
 
-// moreSpecific reports whether a goes before b: an exact name before a wildcard, and the
-// wildcard with more labels before others.
-func moreSpecific(a, b string) bool {
-	wildA, wildB := a == "" || a[0] == '*', b == "" || b[0] == '*'
-	if wildA != wildB {
-		return wildB
+// hostIndex finds host names that have names in common with another one. It knows the first owner of each.
+type hostIndex struct {
+	of    map[string]int // by name
+	below map[string]int // by each name that has all names of one that is known
+}
+
+// add adds a name, unless it is known. Owners come in order.
+func (x *hostIndex) add(name string, owner int) {
+	if _, known := x.of[name]; known {
+		return
 	}
-	return len(a) > len(b)
+	x.of[name] = owner
+	for above := range wider(name) {
+		if _, known := x.below[above]; !known {
+			x.below[above] = owner
+		}
+	}
+}
+
+// find returns the first owner of a name that has names in common with this one; -1: there is none. x may be nil.
+func (x *hostIndex) find(name string) int {
+	if x == nil {
+		return -1
+	}
+	first := -1
+	take := func(owner int, known bool) {
+		if known && (first < 0 || owner < first) {
+			first = owner
+		}
+	}
+	owner, known := x.below[name]
+	take(owner, known)
+	for above := range wider(name) {
+		owner, known = x.of[above]
+		take(owner, known)
+	}
+	return first
 }
 
 // hostnamesFor returns the host names of a route on a listener. The empty name is every name.

@@ -236,15 +236,48 @@ func findConflicts(own, ofSets []*Listener) {
 			}
 		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(own), func(l *Listener) bool { return l.conflict != nil })
-	for _, l := range ofSets {
-		for _, other := range kept {
-			l.conflict = orElse(l.conflict, conflictOf(l, other))
-		}
+	kept := map[int]*portListeners{}
+	for _, l := range own {
 		if l.conflict == nil {
-			kept = append(kept, l)
+			kept[l.Port] = kept[l.Port].with(l)
 		}
 	}
+	for _, l := range ofSets {
+		if l.conflict = kept[l.Port].conflictOf(l); l.conflict == nil {
+			kept[l.Port] = kept[l.Port].with(l)
+		}
+	}
+}
+
+// portListeners are listeners of one port without conflicts among them.
+type portListeners struct {
+	first *Listener
+	by    map[string]*Listener // by hostname
+}
+
+// with adds a listener. p may be nil.
+func (p *portListeners) with(l *Listener) *portListeners {
+	switch {
+	case protocolKinds[l.Protocol] == nil:
+		return p
+	case p == nil:
+		p = &portListeners{l, map[string]*Listener{}}
+	}
+	p.by[l.Hostname] = l
+	return p
+}
+
+// conflictOf returns the conflict of another listener with one of these; nil: there is none. p may be nil. All
+// of them agree on TCP and TLS, so the first one stands for all.
+func (p *portListeners) conflictOf(l *Listener) *Problem {
+	if p == nil {
+		return nil
+	}
+	c := conflictOf(l, p.first)
+	if same := p.by[l.Hostname]; c == nil && same != nil {
+		c = conflictOf(l, same)
+	}
+	return c
 }
 
 // conflictOf returns the conflict of a with b; nil: there is none.

@@ -28,8 +28,8 @@ func (x *Index) addPolicies(all []*gatewayv1.BackendTLSPolicy) {
 		for i := range p.Spec.TargetRefs {
 			t := &p.Spec.TargetRefs[i]
 			name := config.ObjectName{Namespace: p.Namespace, Name: string(t.Name)}
-			if t.Group == "" && t.Kind == "Service" && !slices.Contains(x.policies[name], p) {
-				x.policies[name] = append(x.policies[name], p)
+			if of := x.policies[name]; t.Group == "" && t.Kind == "Service" && (len(of) == 0 || of[len(of)-1] != p) {
+				x.policies[name] = append(of, p)
 			}
 		}
 	}
@@ -38,9 +38,28 @@ func (x *Index) addPolicies(all []*gatewayv1.BackendTLSPolicy) {
 	}
 }
 
+// securedPort is a port of a Service.
+type securedPort struct {
+	service config.ObjectName
+	port    string
+}
+
 // TLSTo returns how weir uses TLS to a port of a Service; nil: no policy demands it. g uses the
 // Service. A policy for the port goes before one for all ports, and then the older one.
 func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string) *BackendTLS {
+	of := securedPort{service, port}
+	t, known := g.secured[of]
+	if !known {
+		if g.secured == nil {
+			g.secured, g.told = map[securedPort]*BackendTLS{}, map[*gatewayv1.BackendTLSPolicy]int{}
+		}
+		t = v.findTLS(g, service, port)
+		g.secured[of] = t
+	}
+	return t
+}
+
+func (v *View) findTLS(g *Gateway, service config.ObjectName, port string) *BackendTLS {
 	policies := v.policies[service]
 	v.policiesSeen[service] = policies
 	var winner *gatewayv1.BackendTLSPolicy
@@ -119,13 +138,12 @@ type policyState struct {
 // conflicted.
 func (g *Gateway) tellPolicy(p *gatewayv1.BackendTLSPolicy, accept, refs *Problem) {
 	conflicted := string(gatewayv1.PolicyReasonConflicted)
-	for i := range g.policies {
-		if s := &g.policies[i]; s.policy == p {
-			if s.accept != nil && s.accept.Reason == conflicted {
-				s.accept, s.refs = accept, refs
-			}
-			return
+	if i, known := g.told[p]; known {
+		if s := &g.policies[i]; s.accept != nil && s.accept.Reason == conflicted && (accept == nil || accept.Reason != conflicted) {
+			s.accept, s.refs = accept, refs
 		}
+		return
 	}
+	g.told[p] = len(g.policies)
 	g.policies = append(g.policies, policyState{p, accept, refs})
 }

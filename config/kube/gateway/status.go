@@ -66,6 +66,20 @@ type SetStatus struct {
 	Published bool
 }
 
+// Generation is the generation of the ListenerSet to which the status belongs.
+func (s *SetStatus) Generation() int64 { return s.Conditions[0].ObservedGeneration }
+
+// Orphaned returns the status of a ListenerSet whose Gateway weir no longer serves. s does not change.
+func (s *SetStatus) Orphaned() *SetStatus {
+	p := problem(gatewayv1.ListenerSetReasonParentNotAccepted, "The Gateway that spec.parentRef names does not exist any more, or is not weir's any more.")
+	next := SetStatus{Key: s.Key}
+	next.Conditions = []metav1.Condition{
+		condition(gatewayv1.ListenerSetConditionAccepted, s.Generation(), p, gatewayv1.ListenerSetReasonAccepted, ""),
+		condition(gatewayv1.ListenerSetConditionProgrammed, s.Generation(), p, gatewayv1.ListenerSetReasonProgrammed, ""),
+	}
+	return &next
+}
+
 // ParentStatus is one entry in the status of a route.
 type ParentStatus struct {
 	Key
@@ -92,10 +106,19 @@ func condition[T, R ~string](kind T, generation int64, p *Problem, reason R, mes
 // kind name too, and do not get.
 const ConditionHostContested = annotation.Own + "HostContested"
 
-// maxMessage is the maximum length of a message in a condition.
-const maxMessage = 32768
+// maxMessage is the maximum length of a message in a condition. The API allows more, but a message repeats what an object
+// says, such as an annotation of 256 KiB, in the status of each listener and each parent: the object would get too large to
+// be stored.
+const maxMessage = 4096
 
-func shortened(s string) string { return s[:min(len(s), maxMessage)] }
+// shortened shortens a message. The result is valid UTF-8: the API server replaces all else, so that the status would
+// differ from the wanted one for ever.
+func shortened(s string) string {
+	if len(s) <= maxMessage {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ToValidUTF8(s[:maxMessage-len("…")], "") + "…"
+}
 
 // Features are the features of the Gateway API that weir supports, in alphabetical order.
 func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
@@ -193,7 +216,7 @@ func (g *Gateway) accepted() metav1.Condition {
 	}
 	c := condition(gatewayv1.GatewayConditionAccepted, generation, p, gatewayv1.GatewayReasonAccepted, "The Gateway is valid.")
 	if p == nil && len(bad) > 0 {
-		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", "))
+		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), shortened(fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", ")))
 	}
 	return c
 }
@@ -257,11 +280,10 @@ func (g *Gateway) status(made func(*Listener) Made) GatewayStatus {
 		s.Conditions = append(s.Conditions, condition(gatewayv1.GatewayConditionInsecureFrontendValidationMode, generation, nil, gatewayv1.GatewayReasonConfigurationChanged,
 			"AllowInsecureFallback lets clients without a valid certificate in."))
 	}
-	if g.rejected == nil {
-		s.Addresses = g.Assigned.shown()
-		if s.Published = len(g.Assigned.Shared) > 0; s.Published {
-			s.Requested = requested(g.Object)
-		}
+	// The Gateway keeps its addresses while it has faults, and the status is the record of who has them. Names lead there.
+	s.Addresses = g.Assigned.shown()
+	if s.Published = len(g.Assigned.Shared) > 0; s.Published {
+		s.Requested = requested(g.Object)
 	}
 	return s
 }

@@ -1,0 +1,339 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/api/fake"
+	"github.com/weirproxy/weir/config/kube/gateway"
+)
+
+// keyOf is the Key of an object of a fake cluster.
+func keyOf(cluster *fake.API, kind, namespace, name string) gateway.Key {
+	meta := cluster.Objects(resources[kind])[namespace+"/"+name]["metadata"].(fake.Object)
+	return gateway.Key{Kind: kind, ObjectName: config.ObjectName{Namespace: namespace, Name: name}, UID: types.UID(meta["uid"].(string))}
+}
+
+// acceptedGateway is the status of a new Gateway of a fake cluster.
+func acceptedGateway(cluster *fake.API, namespace, name string) *gateway.Status {
+	cluster.Change(namespace, "gateways", name, &gatewayv1.Gateway{})
+	return &gateway.Status{Gateways: []gateway.GatewayStatus{{Key: keyOf(cluster, gateway.KindGateway, namespace, name),
+		GatewayStatus: gatewayv1.GatewayStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}}}
+}
+
+func readGateway(t *testing.T, cluster *fake.API, name string) *gatewayv1.Gateway {
+	return objectOf(t, gateway.KindGateway, cluster.Objects("gateways")[name]).(*gatewayv1.Gateway)
+}
+
+// If the API server fails for the objects of one namespace, such as with a webhook of a tenant that does not answer, the
+// other namespaces get their statuses. If it fails everywhere, weir pauses.
+func TestFailuresOfANamespaceStayThere(t *testing.T) {
+	cluster := fake.New(t)
+	var all []*gateway.Status
+	for i := range 3 {
+		all = append(all, acceptedGateway(cluster, "bad", fmt.Sprint("g", i)))
+	}
+	all = append(all, acceptedGateway(cluster, "good", "g"))
+	var asked atomic.Int32
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Resource == "gateways/status" && r.Namespace == "bad" {
+			asked.Add(1)
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	gatewayReplica(t, cluster, "a").Want(Wanted{Controller: "weir.example/c", Gateways: all})
+	until(t, "the other namespace has its status", func() bool { return len(readGateway(t, cluster, "good/g").Status.Conditions) == 1 })
+	if n := asked.Load(); n > 1 {
+		t.Errorf("weir has written %d times into a namespace in which the API server fails", n)
+	}
+
+	g := &gatewayStatuses{todo: map[objectKey]bool{}, wanted: map[objectKey]*desired{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	all = nil
+	for i := range 2 * mostAway {
+		all = append(all, acceptedGateway(cluster, fmt.Sprint("n", i), "g"))
+	}
+	cluster.Refuse(func(r fake.Request) int { return http.StatusServiceUnavailable })
+	g.take(Wanted{Gateways: all})
+	before := cluster.Asked("patch", "gateways/status")
+	if err := gatewayReplica(t, cluster, "b").workOff(t.Context(), g); err == nil {
+		t.Error("the API server is away, and weir goes on")
+	}
+	if n := cluster.Asked("patch", "gateways/status") - before; n != mostAway {
+		t.Errorf("weir has tried %d namespaces", n)
+	}
+	if got := g.again(); got != conflictPause {
+		t.Errorf("the other namespaces have their turn after %v", got)
+	}
+	g.todo = map[objectKey]bool{{gateway.KindGateway, config.ObjectName{Namespace: "n0", Name: "g"}}: true}
+	if got := g.again(); got != retryStatuses {
+		t.Errorf("a namespace in which the API server fails has its turn after %v", got)
+	}
+}
+
+// Each namespace has its turn, the one behind the last write first. Gateways come before the routes of their namespace.
+func TestNamespacesHaveTheirTurns(t *testing.T) {
+	g := &gatewayStatuses{todo: map[objectKey]bool{}, last: "a"}
+	for _, text := range []string{"HTTPRoute a/r1", "HTTPRoute a/r2", "Gateway a/z", "HTTPRoute a/r3", "TCPRoute b/r", "HTTPRoute c/r", "ListenerSet c/s", "GatewayClass /k"} {
+		kind, name, _ := strings.Cut(text, " ")
+		namespace, name, _ := strings.Cut(name, "/")
+		g.todo[objectKey{kind, config.ObjectName{Namespace: namespace, Name: name}}] = true
+	}
+	show := func() (text string) {
+		for _, k := range g.inTurn() {
+			text += k.Namespace + "/" + k.Name + " "
+		}
+		return text
+	}
+	if got, want := show(), "b/r c/s /k a/z c/r a/r1 a/r2 a/r3 "; got != want {
+		t.Errorf("the order is %s, not %s", got, want)
+	}
+	g.last = "b"
+	if got, want := show(), "c/s /k a/z b/r c/r a/r1 a/r2 a/r3 "; got != want {
+		t.Errorf("behind b the order is %s, not %s", got, want)
+	}
+}
+
+// An older definition of a kind may drop a field of the status. weir writes such a status once in a while, and does not
+// wait for a version that never comes.
+func TestDroppedFieldsOfAStatus(t *testing.T) {
+	cluster := fake.New(t)
+	status := acceptedGateway(cluster, "shop", "g")
+	status.Gateways[0].Listeners = []gatewayv1.ListenerStatus{{Name: "web", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}, SupportedKinds: []gatewayv1.RouteGroupKind{}}}
+	r := gatewayReplica(t, cluster, "a")
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+	until(t, "the status is written", func() bool { return len(readGateway(t, cluster, "shop/g").Status.Listeners) == 1 })
+
+	g := &gatewayStatuses{todo: map[objectKey]bool{}, wanted: map[objectKey]*desired{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	dropped := *status
+	dropped.Gateways = slices.Clone(status.Gateways)
+	dropped.Gateways[0].Addresses = []gatewayv1.GatewayStatusAddress{{Value: "192.0.2.1"}}
+	former := r.opts.Gateways
+	defer func() { r.opts.Gateways = former }()
+	r.opts.Gateways = droppingObjects{former}
+	for range 2 { // the second write changes nothing
+		g.take(Wanted{Gateways: []*gateway.Status{&dropped}})
+		g.todo[objectKey{gateway.KindGateway, config.ObjectName{Namespace: "shop", Name: "g"}}] = true
+		if err := r.workOff(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		clear(g.wrote)
+	}
+	if len(g.todo) > 0 {
+		t.Error("weir waits for a version that never comes")
+	}
+}
+
+// The API leaves an empty list of kinds out of the status of a ListenerSet. That is no change.
+func TestListenersWithoutKinds(t *testing.T) {
+	wanted := gatewayv1.ListenerSetStatus{Listeners: []gatewayv1.ListenerEntryStatus{{Name: "udp", SupportedKinds: []gatewayv1.RouteGroupKind{}}}}
+	if fields, differs := setFields(&gatewayv1.ListenerSetStatus{Listeners: []gatewayv1.ListenerEntryStatus{{Name: "udp"}}}, &wanted); differs {
+		t.Errorf("weir writes %v again", fields)
+	}
+	if wanted.Listeners[0].SupportedKinds == nil {
+		t.Error("the wanted status has changed")
+	}
+}
+
+// droppingObjects are objects without the addresses of Gateways, as with an older definition of the kind.
+type droppingObjects struct{ GatewayObjects }
+
+func (d droppingObjects) GatewayObject(kind string, name config.ObjectName) (metav1.Object, string) {
+	o, version := d.GatewayObjects.GatewayObject(kind, name)
+	if g, ok := o.(*gatewayv1.Gateway); ok {
+		g.Status.Addresses = nil
+	}
+	return o, version
+}
+
+// A trouble in a namespace that is gone does not hide later ones.
+func TestTroublesEnd(t *testing.T) {
+	r := gatewayReplica(t, fake.New(t), "a")
+	r.outcome("write", "gone", errors.New("first"))
+	r.outcome("write", "other", errors.New("hidden"))
+	r.outcome("write", "other", nil)
+	if got := r.troubles(); !slices.Equal(got, []string{"write: first"}) {
+		t.Fatalf("the troubles are %q", got)
+	}
+	age := func() {
+		r.Control.mu.Lock()
+		defer r.Control.mu.Unlock()
+		r.troubled["write"]["gone"] = time.Now().Add(-troubleFor - time.Second)
+	}
+	age()
+	r.outcome("write", "other", errors.New("second"))
+	r.outcome("write", "gone", errors.New("hidden"))
+	age()
+	r.outcome("write", "other", nil)
+	r.outcome("write", "other", nil)
+	if got := r.troubles(); !slices.Equal(got, []string{"write: first", "write: second", "write: <nil>"}) {
+		t.Errorf("the troubles are %q", got)
+	}
+}
+
+// The controller of a load balancer changes a Service while weir does. That is no refusal. In a namespace that is being
+// deleted, weir needs no Services.
+func TestServicesThatOthersChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		verb  string
+		code  int
+		times int32
+	}{"a change of another controller": {"update", http.StatusConflict, mostConflicts - 1}, "a namespace that goes away": {"create", fake.Terminating, 1 << 20}} {
+		t.Run(name, func(t *testing.T) {
+			cluster := fake.New(t)
+			status := acceptedGateway(cluster, "shop", "edge")
+			status.Service = balancedService(config.ServiceLoadBalancer, "", 20000).Service
+			status.Service.Key = status.Gateways[0].Key
+			r := gatewayReplica(t, cluster, "a")
+			if c.verb == "update" {
+				r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{status}})
+				until(t, "there is a Service", func() bool { return len(cluster.Objects("endpointslices")) > 0 })
+			}
+			left := atomic.Int32{}
+			left.Store(c.times)
+			cluster.Refuse(func(r fake.Request) int {
+				if r.Verb == c.verb && r.Resource == "services" && left.Add(-1) >= 0 {
+					return c.code
+				}
+				return 0
+			})
+			next := *status.Service
+			next.Ports = []gateway.PortPair{{Port: 80, Pod: 20007}}
+			k := keptService{of: &next}
+			if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}}), nil, map[serviceKey]keptService{}) || k.of == nil {
+				t.Error("weir tries again later")
+			}
+			if got := r.refused(); len(got) > 0 {
+				t.Errorf("the status of the Gateway would say %v", got)
+			}
+			if got := r.troubles(); len(got) > 0 {
+				t.Errorf("the log would say %q", got)
+			}
+		})
+	}
+}
+
+// Of two Gateways that want a Service of the same name, the first keeps it up to date, whatever the other does.
+func TestServicesWithOneName(t *testing.T) {
+	cluster := fake.New(t)
+	r := gatewayReplica(t, cluster, "a")
+	first, second := balancedService(config.ServiceLoadBalancer, "", 20000), balancedService(config.ServiceLoadBalancer, "", 20001)
+	second.Service.Key.Name, second.Service.UID = "edge-a", "u2"
+	owners := map[serviceKey]keptService{}
+	if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{first}), nil, owners) {
+		t.Fatal("there is no Service")
+	}
+	r.keepServices(t.Context(), servicesOf([]*gateway.Status{first, second}), nil, owners)
+	next := *first.Service
+	next.Ports = []gateway.PortPair{{Port: 80, Pod: 20007}}
+	r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}, second}), nil, owners)
+	service := cluster.Objects("services")["shop/edge-weir"]
+	if owner := service["metadata"].(fake.Object)["ownerReferences"].([]any)[0].(fake.Object)["uid"]; owner != "u1" {
+		t.Errorf("the Service belongs to %v", owner)
+	}
+	if port := service["spec"].(fake.Object)["ports"].([]any)[0].(fake.Object)["targetPort"]; fmt.Sprint(port) != "20007" {
+		t.Errorf("the Service leads to the port %v", port)
+	}
+	if got := r.troubles(); len(got) != 1 || !strings.Contains(got[0], "for the Gateway edge-a, because it exists already and does not belong to the Gateway") {
+		t.Errorf("the log says %q", got)
+	}
+}
+
+// Two controllers write into the status of one route: both are content with what they find.
+func TestEntriesKeepTheirPlaces(t *testing.T) {
+	entry := func(controller, parent string) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller), ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(parent)},
+			Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	}
+	var now []gatewayv1.RouteParentStatus
+	write := func(controller string, parents ...string) bool {
+		d := &desired{}
+		for i, parent := range parents {
+			d.parents = append(d.parents, owned[gateway.ParentStatus]{nil, &gateway.ParentStatus{Index: i, RouteParentStatus: entry(controller, parent)}})
+		}
+		fields, differs := (&gatewayStatuses{controller: controller}).parentFields(d, "", now)
+		now = fields["parents"].([]gatewayv1.RouteParentStatus)
+		return differs
+	}
+	show := func() (text string) {
+		for _, p := range now {
+			text += string(p.ControllerName) + "/" + string(p.ParentRef.Name) + " "
+		}
+		return text
+	}
+	for i, c := range []struct {
+		controller string
+		parents    []string
+		differs    bool
+		want       string
+	}{
+		{"inner", []string{"a", "b"}, true, "inner/a inner/b "}, {"outer", []string{"c", "d"}, true, "inner/a inner/b outer/c outer/d "},
+		{"inner", []string{"a", "b"}, false, "inner/a inner/b outer/c outer/d "}, {"outer", []string{"c", "d"}, false, "inner/a inner/b outer/c outer/d "},
+		{"inner", []string{"a", "x", "b"}, true, "inner/a inner/x outer/c outer/d inner/b "}, {"outer", []string{"d"}, true, "inner/a inner/x outer/d inner/b "},
+		{"inner", nil, true, "outer/d "}, {"outer", []string{"d"}, false, "outer/d "},
+	} {
+		if differs := write(c.controller, c.parents...); differs != c.differs || show() != c.want {
+			t.Errorf("step %d: the status has %s, and differs: %t", i, show(), differs)
+		}
+	}
+}
+
+// When a Gateway goes, its ListenerSets say so, once. What another controller writes then stays.
+func TestListenerSetsWithoutTheirGateway(t *testing.T) {
+	cluster := fake.New(t)
+	read := func() *gatewayv1.ListenerSet {
+		return objectOf(t, gateway.KindListenerSet, cluster.Objects("listenersets")["shop/set"]).(*gatewayv1.ListenerSet)
+	}
+	cluster.Change("shop", "listenersets", "set", &gatewayv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Generation: 1}})
+	status := &gateway.Status{Sets: []gateway.SetStatus{{Key: keyOf(cluster, gateway.KindListenerSet, "shop", "set")}}}
+	status.Sets[0].Conditions = []metav1.Condition{conditionOf("Accepted", "True", 1), conditionOf("Programmed", "True", 1)}
+	status.Sets[0].Listeners = []gatewayv1.ListenerEntryStatus{{Name: "web", Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}}
+	other := *status
+	other.Sets = slices.Clone(status.Sets)
+	class := &gateway.Status{}
+	r := gatewayReplica(t, cluster, "a")
+	says := func(what string) {
+		t.Helper()
+		until(t, what, func() bool {
+			now := read().Status
+			return len(now.Conditions) == 2 && string(now.Conditions[1].Status)+" "+now.Conditions[1].Reason == what && (len(now.Listeners) > 0) == strings.HasPrefix(what, "True")
+		})
+	}
+	for _, s := range []*gateway.Status{status, &other} {
+		r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class, s}})
+		says("True Because")
+	}
+	r.Want(Wanted{Controller: "weir.example/c", Gateways: []*gateway.Status{class}})
+	says("False ParentNotAccepted")
+
+	g := &gatewayStatuses{todo: map[objectKey]bool{}, wanted: map[objectKey]*desired{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	g.add(status)
+	g.remove(status)
+	r.Control.mu.Lock()
+	r.wanted = nil
+	r.Control.mu.Unlock()
+	theirs := read()
+	theirs.Status = gatewayv1.ListenerSetStatus{Conditions: []metav1.Condition{conditionOf("Accepted", "True", 1)}}
+	for i, generation := range []int64{2, 1} { // another spec is not weir's, and the same one is told once
+		theirs.Generation = generation
+		cluster.Change("shop", "listenersets", "set", theirs)
+		if err := r.workOff(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		if reason := read().Status.Conditions[0].Reason; reason != "Because" {
+			t.Errorf("step %d: another controller's condition has the reason %s", i, reason)
+		}
+		g.todo[objectKey{gateway.KindListenerSet, config.ObjectName{Namespace: "shop", Name: "set"}}] = true
+	}
+}
