@@ -133,7 +133,7 @@ func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route,
 	some := false
 	for i := range refs {
 		ref := &refs[i]
-		b := config.WeightedBackend{Name: c.backendOf(a, &ref.BackendObjectReference, false), Weight: 1}
+		b := config.WeightedBackend{Name: c.backendOf(a, &ref.BackendObjectReference, forRequests), Weight: 1}
 		if ref.Weight != nil {
 			b.Weight = int(*ref.Weight)
 		}

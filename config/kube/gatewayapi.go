@@ -423,17 +423,13 @@ func (c *gatewayConversion) closingBackend() string {
 	return c.keep(b)
 }
 
-// backendOf returns the name of the backend for a reference of a route. raw means that it is for
-// tunnels. If the reference is wrong, requests for the backend get 500, and connections are closed.
-func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) string {
-	to := forRequests
-	if raw {
-		to = forTunnels
-	}
+// backendOf returns the name of the backend for a reference of a route. If the reference is wrong, requests for the
+// backend get 500, and connections are closed.
+func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) string {
 	name, problem := c.resolve(a, ref, to)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
-		return c.missingBackend(a, raw)
+		return c.missingBackend(a, to.raw())
 	}
 	return name
 }
@@ -445,7 +441,11 @@ const (
 	forRequests traffic = iota // of the kind of the route
 	forCalls                   // of gRPC
 	forTunnels
+	forPassthrough // tunnels in which the client and the Service speak TLS with each other
 )
+
+// raw reports whether the traffic has no requests.
+func (t traffic) raw() bool { return t >= forTunnels }
 
 // resolve finds the Service of a reference, and makes its backend.
 func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) (string, *gateway.Problem) {
@@ -465,9 +465,9 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 	if problem := c.speakTo(&b, a, found, to); problem != nil {
 		return "", problem
 	}
-	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
+	if t := c.tlsTo(service, found.name, to); t != nil {
 		if t.Broken {
-			return c.missingBackend(a, to == forTunnels), nil
+			return c.missingBackend(a, to.raw()), nil
 		}
 		c.secureBackend(&b, t)
 	}
@@ -476,6 +476,15 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 		return b.Name, nil
 	}
 	return c.keep(b), nil
+}
+
+// tlsTo returns how weir uses TLS to a port of a Service; nil: it does not. TLS that weir passes through is that of the
+// client: weir must not wrap it.
+func (c *gatewayConversion) tlsTo(service config.ObjectName, port string, to traffic) *gateway.BackendTLS {
+	if to == forPassthrough {
+		return nil
+	}
+	return c.view.TLSTo(c.Gateway, service, port)
 }
 
 // secureBackend makes a backend use TLS, as a policy demands.
@@ -499,7 +508,7 @@ func (c *gatewayConversion) secureBackend(b *Backend, t *gateway.BackendTLS) {
 
 // speakTo sets the protocol of a backend of a route.
 func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port servicePort, to traffic) *gateway.Problem {
-	if to == forTunnels {
+	if to.raw() {
 		b.Name += "/tcp"
 		b.Protocol = config.ProtocolTCP
 		return nil
