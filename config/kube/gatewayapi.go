@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -146,6 +147,10 @@ type gatewayEnv struct{ *conversion }
 
 func (e gatewayEnv) Secret(name config.ObjectName) *corev1.Secret { return e.secret(name) }
 func (e gatewayEnv) CheckPair(s *corev1.Secret) error             { return e.look(s).err }
+func (e gatewayEnv) CertificateNames(s *corev1.Secret) []string   { return e.look(s).names }
+func (e gatewayEnv) UnknownAnnotations(kind string, o metav1.Object) []string {
+	return unknownAnnotations(kind, o)
+}
 func (e gatewayEnv) HasHeaderPolicy(name string) bool {
 	return slices.ContainsFunc(e.file.HeaderPolicies, func(p config.HeaderPolicy) bool { return p.Name == name })
 }
@@ -174,6 +179,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	name := gateway.NameOf(o)
 	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
+	c.tellAnnotations()
 	c.order()
 	c.listen()
 	for _, a := range c.Routes {
@@ -190,6 +196,18 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	p.used = g.used()
 	g.looked.into(p)
 	return p
+}
+
+// tellAnnotations records events for annotations without effect on the objects of the Gateway.
+func (c *gatewayConversion) tellAnnotations() {
+	version := gatewayv1.GroupVersion.String()
+	c.tellUnknown(version, gateway.KindGateway, &c.Object.ObjectMeta)
+	for _, s := range c.Sets {
+		c.tellUnknown(version, gateway.KindListenerSet, &s.Object.ObjectMeta)
+	}
+	for _, a := range c.Routes {
+		c.tellUnknown(version, a.Kind, a.Meta)
+	}
 }
 
 // made says what weir made of a listener.

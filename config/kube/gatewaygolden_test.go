@@ -260,9 +260,7 @@ func showGateways(r *Routing) string {
 		showStatus(line, s)
 	}
 	for _, e := range r.Events {
-		if e.Object.Kind == "Ingress" {
-			line("event Ingress %s/%s %s: %s", e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
-		}
+		line("event %s %s/%s %s: %s", e.Object.Kind, e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
 	}
 	return b.String()
 }
@@ -383,6 +381,8 @@ func showConditions(all []metav1.Condition) string {
 	for _, c := range all {
 		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" && c.Type != gateway.ConditionHostContested || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
 		switch {
+		case good && c.Reason == c.Type && strings.Count(c.Message, ".") > 1: // it says more than usual
+			parts = append(parts, fmt.Sprintf("%s (%s)", c.Type, c.Message))
 		case good && (c.Reason == c.Type || c.Type == "Conflicted"):
 			if c.Type != "Conflicted" {
 				parts = append(parts, c.Type)

@@ -21,6 +21,7 @@ type Gateway struct {
 	policies []policyState
 	rejected *Problem // why it is not accepted, apart from its listeners
 	refs     *Problem
+	unknown  []string // sentences about annotations without effect
 }
 
 // Set is a ListenerSet of a Gateway.
@@ -29,6 +30,7 @@ type Set struct {
 	Listeners []*Listener
 
 	rejected *Problem // why none of its listeners counts
+	unknown  []string // sentences about annotations without effect
 }
 
 // Attachment is a route and one of the parents that it names.
@@ -68,6 +70,7 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	}
 	own, p := v.readOwn(o)
 	g.Own, g.rejected = own, orElse(g.rejected, p)
+	g.unknown = v.UnknownAnnotations(KindGateway, o)
 	if len(assigned.Shared) > 0 {
 		g.rejected = orElse(g.rejected, assigned.allow(&own, v.portsOf(o)))
 	}
@@ -146,7 +149,7 @@ func (a *Attachment) DropEach(why func(l *Listener, host string) *Problem) {
 
 // set decides whether a ListenerSet belongs to the Gateway.
 func (v *View) set(g *Gateway, o *gatewayv1.ListenerSet) *Set {
-	s := &Set{Object: o}
+	s := &Set{Object: o, unknown: v.UnknownAnnotations(KindListenerSet, o)}
 	if !v.allowsSet(g.Object, o) {
 		s.rejected = problem(gatewayv1.ListenerSetReasonNotAllowed, "spec.allowedListeners of the Gateway %s does not allow ListenerSets of the namespace %s.", NameOf(g.Object), o.Namespace)
 	} else if g.rejected != nil {

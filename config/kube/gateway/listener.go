@@ -42,6 +42,7 @@ type Listener struct {
 	accept   *Problem // why it is not accepted
 	refs     *Problem // a reference that cannot be resolved
 	program  *Problem // why it serves nothing
+	unfit    []string // a sentence about certificates that are not valid for the hostname
 }
 
 // ClientCheck is how weir checks the certificates of the clients of a listener.
@@ -193,6 +194,9 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 		l.lackCertificate(orElse(refused, unusable))
 	}
 	l.refs = orElse(l.refs, unusable)
+	if len(l.Secrets) > 0 && l.Hostname != "" && !slices.ContainsFunc(l.Secrets, func(s *corev1.Secret) bool { return fits(v.CertificateNames(s), l.Hostname) }) {
+		l.unfit = []string{fmt.Sprintf("But clients will refuse the certificate, because it is not valid for %s; name a Secret with a certificate for this hostname.", l.Hostname)}
+	}
 	if l.Protocol == gatewayv1.HTTPSProtocolType {
 		v.readClientCheck(g, l)
 	}
@@ -223,6 +227,18 @@ func (v *View) certificate(kind, namespace string, ref *gatewayv1.SecretObjectRe
 		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The Secret %s %v.", name, err)
 	}
 	return s, nil
+}
+
+// fits reports whether a certificate with these names is valid for a hostname, or for at least one name below a
+// wildcard. In a certificate, a wildcard stands for one label.
+func fits(names []string, hostname string) bool {
+	_, parent, _ := strings.Cut(hostname, ".")
+	return slices.ContainsFunc(names, func(name string) bool {
+		if strings.HasPrefix(hostname, "*.") {
+			return Within(hostname, name)
+		}
+		return name == hostname || name == "*."+parent
+	})
 }
 
 // findConflicts marks listeners that share a port and cannot be told apart. Of the listeners of
