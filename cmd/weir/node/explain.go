@@ -147,7 +147,7 @@ func explain(cfg *config.Config, t *proxy.Table, store *certs.Store, a Asked) (*
 	q := proxy.Question{Listener: l.Name, SSH: u.scheme == "ssh", Client: u.client}
 	out := &Explained{Listener: l.Name, Address: l.Address, Protocol: l.Protocol, Filters: []ExplainedFilter{}}
 	if l.Protocol == config.ProtocolTLS && u.scheme == "https" {
-		q.SNI = hello.Name(u.host)
+		q.SNI = hello.Name(u.name())
 	}
 	if u.head != "" && l.Protocol != config.ProtocolTCP {
 		q.Request = new(message.Request)
@@ -261,6 +261,16 @@ type askedURL struct {
 	port   int    // 0: none is given
 	client netip.Addr
 	head   string // of the request; empty: there is none
+	named  string // the host of the last Host header; empty: there is none
+}
+
+// name is the host that clients ask for in TLS. An address in the URL chooses a listener, such as one of several
+// Gateways; the name is then that of the Host header.
+func (u *askedURL) name() string {
+	if _, err := netip.ParseAddr(u.host); err == nil && u.named != "" {
+		return u.named
+	}
+	return u.host
 }
 
 // parseAsked checks what was asked. It keeps the bytes of the path as they are, because weir
@@ -301,10 +311,17 @@ func parseAsked(a Asked) (*askedURL, error) {
 	return u, u.setHead(a, authority, target)
 }
 
-func (u *askedURL) setAuthority(authority string) error {
-	host, port := authority, ""
+// splitAuthority splits a host and its port. Without a port, host is the whole text.
+func splitAuthority(authority string) (host, port string) {
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host, port = authority[:i], authority[i+1:]
+		return authority[:i], authority[i+1:]
+	}
+	return authority, ""
+}
+
+func (u *askedURL) setAuthority(authority string) error {
+	host, port := splitAuthority(authority)
+	if host != authority {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
 			return fmt.Errorf("%s: %q is not a port from 1 to 65535", u.text, port)
@@ -340,6 +357,7 @@ func (u *askedURL) setHead(a Asked, authority, target string) error {
 		}
 		if strings.EqualFold(name, "Host") {
 			hosts++
+			u.named, _ = splitAuthority(strings.TrimSpace(value))
 		}
 		fields.WriteString(name + ": " + strings.TrimSpace(value) + "\r\n")
 	}
