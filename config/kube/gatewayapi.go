@@ -502,7 +502,10 @@ func (c *gatewayConversion) tlsTo(service config.ObjectName, port string, to tra
 	if to == forPassthrough {
 		return nil
 	}
-	return c.view.TLSTo(c.Gateway, service, port)
+	return c.view.TLSTo(c.Gateway, service, port, func(name string) bool {
+		s := c.service(service)
+		return s != nil && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name })
+	})
 }
 
 // secureBackend makes a backend use TLS, as a policy demands.

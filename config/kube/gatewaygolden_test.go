@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -125,6 +126,9 @@ func convertGateways(t testing.TB, text, manifests string) string {
 		} else {
 			m.Gateway.Replicas = append(m.Gateway.Replicas, s)
 		}
+	}
+	if len(m.Gateway.Replicas) == 0 {
+		m.Gateway.Replicas = []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Namespace: "weir", Name: "weir"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}}
 	}
 	m.Services = slimAll(t, m.Services)
 	m.TCP = nil

@@ -193,10 +193,10 @@ func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Liste
 	allowed := slices.DeleteFunc(slices.Clone(named), func(l *Listener) bool { return !v.allows(l, r) })
 	switch {
 	case len(named) == 0:
-		a.Accept = problem(gatewayv1.RouteReasonNoMatchingParent, "The parent %s has no listener with the sectionName and the port that this route names.", p.Name)
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingParent, "%s", noListener(r, p, listeners))
 		return a
 	case len(allowed) == 0:
-		a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "No listener of the parent %s that this route names allows a %s of the namespace %s.", p.Name, r.Kind, r.Name.Namespace)
+		a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "%s", notAllowed(r, p, named))
 		return a
 	}
 	for _, l := range allowed {
@@ -205,7 +205,7 @@ func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Liste
 		}
 	}
 	if len(a.Bound) == 0 {
-		a.Accept = problem(gatewayv1.RouteReasonNoMatchingListenerHostname, "No hostname of this route is one of a listener of the parent %s.", p.Name)
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingListenerHostname, "%s", noHostname(r, p, allowed))
 	}
 	return a
 }
@@ -216,7 +216,7 @@ func (g *Gateway) separate() {
 	for i, a := range g.Routes {
 		for _, older := range g.Routes[:i] {
 			if a.Kind != older.Kind && older.Accept == nil && a.Accept == nil && shareHost(a, older) {
-				a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and a %s cannot share them with a %s.", older.Route, a.Kind, older.Kind)
+				a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and %ss and %ss cannot share them; use another hostname.", older.Route, older.Kind, a.Kind)
 				a.Bound = nil
 			}
 		}
