@@ -58,8 +58,8 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 	}{
 		{"--objects " + objects + " --header 'Host: shop.example' http://192.0.2.1/cart/1",
 			[]string{"listener     gateway/default/edge/80", "route        httproute/default/shop/0", "backend      default/cart:80", "HTTPRoute default/shop: warning: Dropped Rule 1"}},
-		{"--objects " + objects + " --header 'Host: shop.example:443' https://192.0.2.1/cart", []string{"TLS policy   gateway/default/edge/tls", "route        httproute/default/shop/0"}},
-		{"--objects " + objects + " https://192.0.2.1/cart", []string{"TLS policy   gateway/none", "route        none"}},
+		{"--objects " + objects + " --header 'Host: shop.example:443' https://192.0.2.1/cart", []string{"TLS policy   gateway/default/edge/tls", "certificate  default/own, which is not valid for the name", "route        httproute/default/shop/0"}},
+		{"--objects " + objects + " https://192.0.2.1/cart", []string{"TLS policy   gateway/none", "certificate  none, so weir refuses the handshake", "route        none"}},
 		{"--objects " + objects + " http://old.example:8080/", []string{"route        default/old/old.example/"}},
 		{"--objects " + objects + " http://closed.example:8080/", []string{"503, reason closed_by_annotation: the path is closed because weir does not support nginx.ingress.kubernetes.io/enable-modsecurity of the Ingress default/closed"}},
 		{"--objects " + put("none.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: a}}") + " http://old.example:8080/", []string{"route        none"}},

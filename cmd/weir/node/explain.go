@@ -164,7 +164,7 @@ func explain(cfg *config.Config, t *proxy.Table, store *certs.Store, a Asked) (*
 	}
 	out.fill(&x)
 	if x.Policy != "" {
-		out.Certificate = certificateFor(cfg, store, q.SNI)
+		out.Certificate = certificateOf(cfg, store, x.Policy, q.SNI)
 	}
 	return out, nil
 }
@@ -209,12 +209,55 @@ func positionOf(r *config.Route) string {
 	return r.Position.String()
 }
 
+// certificateOf describes the certificate that clients of a TLS policy get for a name. The policies of Gateways have
+// certificates of their own, which no other client gets.
+func certificateOf(cfg *config.Config, store *certs.Store, policy, name string) string {
+	if !slices.ContainsFunc(cfg.TLSPolicies, func(p config.TLSPolicy) bool { return p.Name == policy && p.Owned }) {
+		return certificateFor(cfg, store, name)
+	}
+	_, parent, _ := strings.Cut(name, ".")
+	var fit, all []string
+	for i := range cfg.Certificates {
+		if c := &cfg.Certificates[i]; ownerOf(c) == policy {
+			text, names := describeCertificate(c, store)
+			all = append(all, text)
+			if slices.Contains(names, name) || slices.Contains(names, "*."+parent) {
+				fit = append(fit, text)
+			}
+		}
+	}
+	switch {
+	case len(fit) > 0:
+		return strings.Join(slices.Compact(fit), orByKey)
+	case len(all) > 0:
+		return strings.Join(slices.Compact(all), orByKey) + ", which is not valid for the name"
+	}
+	return "none, so weir refuses the handshake"
+}
+
+// ownerOf is the TLS policy whose clients get a certificate; empty: an entry of the file.
+func ownerOf(c *config.Certificate) string {
+	switch {
+	case c.Pair != nil:
+		return c.Pair.Owner
+	case c.ACME != nil:
+		return c.ACME.Owner
+	}
+	return ""
+}
+
+// orByKey separates certificates of which a client gets the one whose kind of key it supports.
+const orByKey = ", or by the kind of key "
+
 // certificateFor describes the entry of the certificates for a name, or that for clients without
 // SNI and for names that no entry lists.
 func certificateFor(cfg *config.Config, store *certs.Store, name string) string {
 	byName := make(map[string][]string) // descriptions of entries
 	first := "none"
 	for i := len(cfg.Certificates) - 1; i >= 0; i-- {
+		if ownerOf(&cfg.Certificates[i]) != "" {
+			continue
+		}
 		text, names := describeCertificate(&cfg.Certificates[i], store)
 		for _, n := range names {
 			byName[n] = append([]string{text}, byName[n]...)
@@ -224,10 +267,10 @@ func certificateFor(cfg *config.Config, store *certs.Store, name string) string 
 		}
 	}
 	if found, ok := route.NewHosts(byName).Find([]byte(name)); ok && name != "" {
-		return strings.Join(slices.Compact(found), ", or by the kind of key ")
+		return strings.Join(slices.Compact(found), orByKey)
 	}
 	for i := range cfg.Certificates {
-		if a := cfg.Certificates[i].ACME; a != nil && a.Issuer == nil && len(a.Hosts) == 0 && name != "" {
+		if a := cfg.Certificates[i].ACME; a != nil && a.Owner == "" && a.Issuer == nil && len(a.Hosts) == 0 && name != "" {
 			text, _ := describeCertificate(&cfg.Certificates[i], store)
 			return text
 		}
