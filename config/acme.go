@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -125,9 +126,9 @@ func (a *ACME) Refuses(namespace, host string) error {
 		}
 	}
 	if named {
-		return errors.New("is not among the hosts that the issuer allows for the namespace (certificates[].acme.issuer.allow)")
+		return fmt.Errorf("is refused, because the rules under certificates[].acme.issuer.allow in weir's configuration give the namespace %s only other hosts", namespace)
 	}
-	return errors.New("is in a namespace that the issuer does not allow (certificates[].acme.issuer.allow)")
+	return fmt.Errorf("is refused, because no rule under certificates[].acme.issuer.allow in weir's configuration names the namespace %s", namespace)
 }
 
 // covers reports whether a pattern of a rule covers a host, which may be a wildcard.

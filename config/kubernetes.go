@@ -370,6 +370,15 @@ func (k *Kubernetes) uses(h *HeaderPolicy) bool {
 	return k != nil && k.TCP != nil && k.TCP.HeaderPolicy == h.Name
 }
 
+// servesGateways reports whether Gateways may choose policies of the file, whose names only the cluster knows.
+func (k *Kubernetes) servesGateways() bool { return k != nil && k.Gateways != nil }
+
+// offersHeaderPolicies reports whether Gateways may choose policies for PROXY headers. Gateways on listeners of the file
+// have the policies of these listeners.
+func (k *Kubernetes) offersHeaderPolicies() bool {
+	return k.servesGateways() && len(k.Gateways.Addresses.Shared) == 0
+}
+
 // warnKubernetes warns if tenants may make nodes unhealthy, and about settings that need
 // the name of the node.
 func (v *draft) warnKubernetes() {

@@ -71,12 +71,12 @@ func (v *draft) warnUnused() {
 		}
 	}
 	for _, h := range v.headers {
-		unused(h, "policy", v.kubernetes.uses(h) || slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
+		unused(h, "policy", v.kubernetes.uses(h) || v.kubernetes.offersHeaderPolicies() || slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
 	}
 	for _, t := range v.policies {
 		used := slices.ContainsFunc(v.routes, func(r *Route) bool { return r.TLSPolicy == t.Name }) ||
 			slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.TLSPolicy == t.Name })
-		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
+		unused(t, "policy", used || t.Name == DefaultTLSPolicy || v.kubernetes.servesGateways())
 	}
 	backends, auth, rateLimits := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range v.routes {

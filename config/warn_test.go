@@ -115,6 +115,29 @@ admin: {address: ":8087", token: 0123456789abcdef}
 	)
 }
 
+// Gateways name policies of the file, and the file does not know the Gateways. On listeners of the file, only TLS
+// policies can be chosen.
+func TestNoWarningAboutPoliciesForGateways(t *testing.T) {
+	for _, test := range []struct{ addresses, want string }{
+		{"pool: [192.0.2.0/28]", ""},
+		{"service: {replicas: weir/weir}", ""},
+		{"shared: [web]", "weir.yaml:2:18: proxy_protocol.lb: nothing uses this policy"},
+	} {
+		c := mustParse(t, `listeners: {web: {address: ":80", protocol: http}}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
+tls_policies: {modern: {min_version: "1.3"}}
+kubernetes: {publish: {addresses: [192.0.2.1]}, gateways: {addresses: {`+test.addresses+`}}}
+`)
+		var got []string
+		for _, w := range c.Warnings {
+			got = append(got, w.Error())
+		}
+		if strings.Join(got, "\n") != test.want {
+			t.Errorf("with %s the warnings are %q, want %q", test.addresses, got, test.want)
+		}
+	}
+}
+
 func TestWarningsOfRewrites(t *testing.T) {
 	f := func(route string, want bool) {
 		t.Helper()

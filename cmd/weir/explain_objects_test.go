@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,23 @@ listeners: {web: {address: "127.0.0.1:8080", protocol: http}}
 proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
 kubernetes: {gateways: {addresses: {pool: [192.0.2.0/28]}}}
 `)
-	objects := put("shop.yaml", `
+	writeTestPair(t, dir)
+	var data []string
+	for key, name := range map[string]string{"tls.crt": "pair.crt", "tls.key": "pair.key"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, key+": "+base64.StdEncoding.EncodeToString(text))
+	}
+	own := "{apiVersion: v1, kind: Secret, metadata: {name: own}, type: kubernetes.io/tls, data: {" + strings.Join(data, ", ") + "}}"
+	objects := put("shop.yaml", strings.Replace(`
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: edge}
-spec: {gatewayClassName: any, listeners: [{name: web, port: 80, protocol: HTTP}]}
+spec: {gatewayClassName: any, listeners: [{name: web, port: 80, protocol: HTTP}, {name: tls, port: 443, protocol: HTTPS, hostname: "*.example", tls: {certificateRefs: [{name: own}]}}]}
+---
+SECRET
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -38,13 +51,15 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: old}, spec: {ingressClassName: nginx, rules: [{host: old.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
 ---
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: closed, annotations: {nginx.ingress.kubernetes.io/enable-modsecurity: "true"}}, spec: {ingressClassName: nginx, rules: [{host: closed.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
-`)
+`, "SECRET", own, 1))
 	for _, test := range []struct {
 		line string
 		want []string
 	}{
 		{"--objects " + objects + " --header 'Host: shop.example' http://192.0.2.1/cart/1",
 			[]string{"listener     gateway/default/edge/80", "route        httproute/default/shop/0", "backend      default/cart:80", "HTTPRoute default/shop: warning: Dropped Rule 1"}},
+		{"--objects " + objects + " --header 'Host: shop.example:443' https://192.0.2.1/cart", []string{"TLS policy   gateway/default/edge/tls", "certificate  default/own, which is not valid for the name", "route        httproute/default/shop/0"}},
+		{"--objects " + objects + " https://192.0.2.1/cart", []string{"TLS policy   gateway/none", "certificate  none, so weir refuses the handshake", "route        none"}},
 		{"--objects " + objects + " http://old.example:8080/", []string{"route        default/old/old.example/"}},
 		{"--objects " + objects + " http://closed.example:8080/", []string{"503, reason closed_by_annotation: the path is closed because weir does not support nginx.ingress.kubernetes.io/enable-modsecurity of the Ingress default/closed"}},
 		{"--objects " + put("none.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: a}}") + " http://old.example:8080/", []string{"route        none"}},

@@ -52,6 +52,9 @@ If an unsupported annotation restricts access, or may, weir answers 503 for the
 Ingress. Parts of an Ingress that weir cannot serve are "wrong". Lint does not
 report missing Services and Secrets, because manifests are rarely complete.
 
+From files it also reads objects of the Gateway API. They are "wrong" where their
+status would report an error.
+
 The exit status is 0 if everything is "exact" or "near"; 1 if anything is "no" or
 "wrong" (with --strict also "near"), or cannot be read; and 2 if the command line
 is invalid. Lint reports everything that it can read.`,
@@ -378,10 +381,14 @@ func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
 func printRead(out io.Writer, m *kube.Manifests) {
 	ingresses := len(m.Ingresses) + len(m.Old)
 	if ingresses+len(m.Services)+len(m.Unread)+len(m.ConfigMaps)+len(m.Classes) == 0 {
-		fmt.Fprintln(out, "nothing to check: the input has no Ingress, IngressClass, Service or ConfigMap")
+		fmt.Fprintln(out, "nothing to check: the input has no Ingress, IngressClass, Service, ConfigMap, or object of the Gateway API")
 		return
 	}
-	fmt.Fprintf(out, "read: Ingresses %d, Services %d\n", ingresses, len(m.Services))
+	more := ""
+	if g := m.Gateway; g != nil {
+		more = fmt.Sprintf(", Gateways %d, ListenerSets %d, routes %d", len(g.Gateways), len(g.Sets), len(g.HTTP)+len(g.GRPC)+len(g.TLS)+len(g.TCP))
+	}
+	fmt.Fprintf(out, "read: Ingresses %d, Services %d%s\n", ingresses, len(m.Services), more)
 }
 
 func printReports(out io.Writer, reports []report) {

@@ -70,8 +70,10 @@ func gatewayWrongs(m *kube.Manifests, add func(key gateway.Key, message string))
 // tellStatus calls add for each condition that reports an error.
 func tellStatus(s *gateway.Status, add func(gateway.Key, string)) {
 	tell := func(key gateway.Key, prefix string, all []metav1.Condition) {
+		var told []string // two conditions may have one message
 		for i := range all {
-			if c := &all[i]; isFault(c) {
+			if c := &all[i]; isFault(c) && !slices.Contains(told, c.Message) {
+				told = append(told, c.Message)
 				add(key, prefix+c.Message)
 			}
 		}
@@ -104,7 +106,7 @@ func isFault(c *metav1.Condition) bool {
 	case string(gatewayv1.RouteReasonBackendNotFound), string(gatewayv1.ListenerReasonInvalidCertificateRef), string(gatewayv1.ListenerReasonInvalidCACertificateRef),
 		string(gatewayv1.ListenerReasonNoValidCACertificate): // the object may be in the cluster
 		return false
-	case gateway.ReasonPolicyNotFound: // weir's configuration has the policies
+	case gateway.ReasonPolicyNotFound, gateway.ReasonIssuerNotFound: // weir's configuration has the policies and issuers
 		return false
 	case string(gatewayv1.GatewayReasonListenersNotValid), string(gatewayv1.GatewayReasonListenersNotResolved): // conditions of the listeners have the details
 		return false

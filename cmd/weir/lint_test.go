@@ -96,6 +96,8 @@ func TestLint(t *testing.T) {
 	// An empty file and a correct Ingress give different output.
 	f(put("empty.yaml", ""), 0, "nothing to check: the input has no Ingress", "")
 	f(put("plain.yaml", strings.NewReplacer("NAME", "a", "CLASS", "weir").Replace(one)), 0, "read: Ingresses 1, Services 0\n", "")
+	f(put("gateway.yaml", "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}"),
+		0, "read: Ingresses 0, Services 0, Gateways 1, ListenerSets 0, routes 0\n", "")
 	f(put("class.yaml", "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: a}, spec: {controller: a/b, parameters: {kind: A, name: a}}}"),
 		statusError, "weir does not read the parameters of a class", "1 finding that")
 	f("--help", 0, "KUBECONFIG or ~/.kube/config", "")
@@ -263,14 +265,17 @@ func TestLintOwnAnnotations(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/proxy-protocol: lb, weirproxy.github.io/ssh: 'git:22'}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {weirproxy.github.io/tls-policy: modern}}}]}}", ""},
 		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/proxy_protocol: lb}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}",
-			"weir does not know the annotation weirproxy.github.io/proxy_protocol; it knows weirproxy.github.io/proxy-protocol, weirproxy.github.io/ssh."},
+			"weir does not know the annotation weirproxy.github.io/proxy_protocol, so it has no effect; correct the name (weir knows weirproxy.github.io/proxy-protocol, weirproxy.github.io/issuer, weirproxy.github.io/ssh), or remove it."},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/issuer: public}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {options: {weirproxy.github.io/issuer: other}}}]}}", ""},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: s, annotations: {weirproxy.github.io/issuer: public}}, spec: {parentRef: {name: g}, listeners: [{name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {options: {weirproxy.github.io/issuer: public}}}]}}", ""},
+		{"{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: s, annotations: {weirproxy.github.io/ssh: 'git:22'}}, spec: {parentRef: {name: g}, listeners: [{name: a, port: 80, protocol: HTTP}]}}", "has an effect only on a Gateway; move it there"},
 		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g, annotations: {weirproxy.github.io/ssh: git}}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}",
 			`is "git"; write the name of a Service`},
 		{"{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {weirproxy.github.io/tls: modern}}}]}}",
 			"tls.options has weirproxy.github.io/tls, which weir does not know"},
 		{"{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: r, annotations: {weirproxy.github.io/send-proxy-protocol: v2}}, spec: {parentRefs: [{name: g}]}}", "has an effect only on a Service; move it there"},
 		{"{apiVersion: v1, kind: Service, metadata: {name: s, annotations: {weirproxy.github.io/send-proxy-protocol: v2}}, spec: {ports: [{port: 80}]}}", ""},
-		{"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: i, annotations: {weirproxy.github.io/x: v2}}, spec: {ingressClassName: weir, defaultBackend: {service: {name: a, port: {number: 80}}}}}", "weir does not know the annotation weirproxy.github.io/x; remove it."},
+		{"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: i, annotations: {weirproxy.github.io/x: v2}}, spec: {ingressClassName: weir, defaultBackend: {service: {name: a, port: {number: 80}}}}}", "weir does not know the annotation weirproxy.github.io/x, so it has no effect; remove it."},
 	} {
 		file := filepath.Join(t.TempDir(), "all.yaml")
 		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {

@@ -152,6 +152,7 @@ func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend
 	b.PreferLocal, b.RampUp, b.SendProxy = v.prefersLocal(s), v.rampUp(s), v.sendProxy(s)
 	if s != nil {
 		b.UID = s.UID
+		v.tellUnknown("v1", "Service", &s.ObjectMeta)
 	}
 	b.speak(appProtocols[""])
 	return b, err

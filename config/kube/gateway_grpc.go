@@ -99,7 +99,7 @@ func grpcPath(m *gatewayv1.GRPCMethodMatch) (config.Path, error) {
 		method = regexp.QuoteMeta(method)
 	}
 	text := fmt.Sprintf("/(?:%s)/(?:%s)$", cmp.Or(service, "[^/]+"), cmp.Or(method, "[^/]+"))
-	return config.Path{Expression: true, Value: text}, pathError(text, config.CheckExpression(text))
+	return config.Path{Expression: true, Value: text}, expressionError(text, service, method)
 }
 
 // pointed returns what p points to, or the zero value.

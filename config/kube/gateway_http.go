@@ -133,7 +133,7 @@ func (c *gatewayConversion) httpBackends(a *gateway.Attachment, r *config.Route,
 	some := false
 	for i := range refs {
 		ref := &refs[i]
-		b := config.WeightedBackend{Name: c.backendOf(a, &ref.BackendObjectReference, false), Weight: 1}
+		b := config.WeightedBackend{Name: c.backendOf(a, &ref.BackendObjectReference, forRequests), Weight: 1}
 		if ref.Weight != nil {
 			b.Weight = int(*ref.Weight)
 		}
@@ -243,8 +243,8 @@ func httpPath(m *gatewayv1.HTTPPathMatch) (config.Path, error) {
 		p, err := config.ParsePath(text)
 		return p, pathError(text, err)
 	case gatewayv1.PathMatchRegularExpression:
-		text = "(?:" + text + ")$"
-		return config.Path{Expression: true, Value: text}, pathError(text, config.CheckExpression(text))
+		whole := "(?:" + text + ")$"
+		return config.Path{Expression: true, Value: whole}, expressionError(whole, text)
 	}
 	return config.Path{}, fmt.Errorf("has the type %s, which weir does not know", kind)
 }
@@ -254,6 +254,22 @@ func pathError(text string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("has the path %q, which %w", text, err)
+}
+
+// expressionError returns why weir cannot match an expression, or nil. The expression is made of the parts, which the
+// author wrote: the error names the part that is wrong.
+func expressionError(whole string, parts ...string) error {
+	err := config.CheckExpression(whole)
+	if err == nil {
+		return nil
+	}
+	for _, part := range parts {
+		if wrong := config.CheckExpression(part); wrong != nil {
+			err = wrong
+			break
+		}
+	}
+	return fmt.Errorf("cannot be used: %w", err)
 }
 
 // apiDuration reads a duration of the Gateway API. 0 switches a limit off.

@@ -19,8 +19,22 @@ type tunnelOf struct {
 func (c *gatewayConversion) tls(a *gateway.Attachment) {
 	for i := range a.TLS.Rules {
 		rule := &a.TLS.Rules[i]
-		r := c.tunnelRoute(a, ruleName(a.Route, rule.Name, i), rule.BackendRefs)
+		to := map[bool]*config.Route{} // by whether the listener passes TLS through
+		routeFor := func(passthrough bool) *config.Route {
+			if to[passthrough] == nil {
+				kind := forTunnels
+				if passthrough {
+					kind = forPassthrough
+				}
+				to[passthrough] = c.tunnelRoute(a, ruleName(a.Route, rule.Name, i), rule.BackendRefs, kind)
+			}
+			return to[passthrough]
+		}
+		if len(a.Bound) == 0 {
+			routeFor(false) // the status names wrong references of routes that are not accepted too
+		}
 		for _, b := range a.Bound {
+			r := routeFor(b.Passthrough)
 			if c.ports[b.Port] == nil || !b.Serves() {
 				continue
 			}
@@ -50,7 +64,7 @@ func (c *gatewayConversion) tls(a *gateway.Attachment) {
 func (c *gatewayConversion) tcpRoute(a *gateway.Attachment) {
 	for i := range a.TCP.Rules {
 		rule := &a.TCP.Rules[i]
-		r := c.tunnelRoute(a, ruleName(a.Route, rule.Name, i), rule.BackendRefs)
+		r := c.tunnelRoute(a, ruleName(a.Route, rule.Name, i), rule.BackendRefs, forTunnels)
 		for _, b := range a.Bound {
 			of := tunnelOf{port: b.Port}
 			if c.ports[b.Port] == nil || !b.Serves() || c.taken[of] {
@@ -65,12 +79,12 @@ func (c *gatewayConversion) tcpRoute(a *gateway.Attachment) {
 }
 
 // tunnelRoute makes a route for connections, without listeners and hosts.
-func (c *gatewayConversion) tunnelRoute(a *gateway.Attachment, name string, refs []gatewayv1.BackendRef) *config.Route {
+func (c *gatewayConversion) tunnelRoute(a *gateway.Attachment, name string, refs []gatewayv1.BackendRef, to traffic) *config.Route {
 	r := &config.Route{Name: name, Namespace: a.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy}
 	var all []config.WeightedBackend
 	some := false
 	for i := range refs {
-		b := config.WeightedBackend{Name: c.backendOf(a, &refs[i].BackendObjectReference, true), Weight: 1}
+		b := config.WeightedBackend{Name: c.backendOf(a, &refs[i].BackendObjectReference, to), Weight: 1}
 		if refs[i].Weight != nil {
 			b.Weight = int(*refs[i].Weight)
 		}

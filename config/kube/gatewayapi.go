@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -146,6 +147,10 @@ type gatewayEnv struct{ *conversion }
 
 func (e gatewayEnv) Secret(name config.ObjectName) *corev1.Secret { return e.secret(name) }
 func (e gatewayEnv) CheckPair(s *corev1.Secret) error             { return e.look(s).err }
+func (e gatewayEnv) CertificateNames(s *corev1.Secret) []string   { return e.look(s).names }
+func (e gatewayEnv) UnknownAnnotations(kind string, o metav1.Object) []string {
+	return unknownAnnotations(kind, o)
+}
 func (e gatewayEnv) HasHeaderPolicy(name string) bool {
 	return slices.ContainsFunc(e.file.HeaderPolicies, func(p config.HeaderPolicy) bool { return p.Name == name })
 }
@@ -174,6 +179,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	name := gateway.NameOf(o)
 	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
+	c.tellAnnotations()
 	c.order()
 	c.listen()
 	for _, a := range c.Routes {
@@ -190,6 +196,18 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	p.used = g.used()
 	g.looked.into(p)
 	return p
+}
+
+// tellAnnotations records events for annotations without effect on the objects of the Gateway.
+func (c *gatewayConversion) tellAnnotations() {
+	version := gatewayv1.GroupVersion.String()
+	c.tellUnknown(version, gateway.KindGateway, &c.Object.ObjectMeta)
+	for _, s := range c.Sets {
+		c.tellUnknown(version, gateway.KindListenerSet, &s.Object.ObjectMeta)
+	}
+	for _, a := range c.Routes {
+		c.tellUnknown(version, a.Kind, a.Meta)
+	}
 }
 
 // made says what weir made of a listener.
@@ -423,17 +441,13 @@ func (c *gatewayConversion) closingBackend() string {
 	return c.keep(b)
 }
 
-// backendOf returns the name of the backend for a reference of a route. raw means that it is for
-// tunnels. If the reference is wrong, requests for the backend get 500, and connections are closed.
-func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, raw bool) string {
-	to := forRequests
-	if raw {
-		to = forTunnels
-	}
+// backendOf returns the name of the backend for a reference of a route. If the reference is wrong, requests for the
+// backend get 500, and connections are closed.
+func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) string {
 	name, problem := c.resolve(a, ref, to)
 	if problem != nil {
 		a.Refs = cmp.Or(a.Refs, problem)
-		return c.missingBackend(a, raw)
+		return c.missingBackend(a, to.raw())
 	}
 	return name
 }
@@ -445,7 +459,11 @@ const (
 	forRequests traffic = iota // of the kind of the route
 	forCalls                   // of gRPC
 	forTunnels
+	forPassthrough // tunnels in which the client and the Service speak TLS with each other
 )
+
+// raw reports whether the traffic has no requests.
+func (t traffic) raw() bool { return t >= forTunnels }
 
 // resolve finds the Service of a reference, and makes its backend.
 func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) (string, *gateway.Problem) {
@@ -465,9 +483,9 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 	if problem := c.speakTo(&b, a, found, to); problem != nil {
 		return "", problem
 	}
-	if t := c.view.TLSTo(c.Gateway, service, found.name); t != nil {
+	if t := c.tlsTo(service, found.name, to); t != nil {
 		if t.Broken {
-			return c.missingBackend(a, to == forTunnels), nil
+			return c.missingBackend(a, to.raw()), nil
 		}
 		c.secureBackend(&b, t)
 	}
@@ -476,6 +494,18 @@ func (c *gatewayConversion) resolve(a *gateway.Attachment, ref *gatewayv1.Backen
 		return b.Name, nil
 	}
 	return c.keep(b), nil
+}
+
+// tlsTo returns how weir uses TLS to a port of a Service; nil: it does not. TLS that weir passes through is that of the
+// client: weir must not wrap it.
+func (c *gatewayConversion) tlsTo(service config.ObjectName, port string, to traffic) *gateway.BackendTLS {
+	if to == forPassthrough {
+		return nil
+	}
+	return c.view.TLSTo(c.Gateway, service, port, func(name string) bool {
+		s := c.service(service)
+		return s != nil && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name })
+	})
 }
 
 // secureBackend makes a backend use TLS, as a policy demands.
@@ -499,7 +529,7 @@ func (c *gatewayConversion) secureBackend(b *Backend, t *gateway.BackendTLS) {
 
 // speakTo sets the protocol of a backend of a route.
 func (c *gatewayConversion) speakTo(b *Backend, a *gateway.Attachment, port servicePort, to traffic) *gateway.Problem {
-	if to == forTunnels {
+	if to.raw() {
 		b.Name += "/tcp"
 		b.Protocol = config.ProtocolTCP
 		return nil

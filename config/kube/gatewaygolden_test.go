@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -129,6 +130,9 @@ func convertGateways(t testing.TB, text, manifests string) string {
 		} else {
 			m.Gateway.Replicas = append(m.Gateway.Replicas, s)
 		}
+	}
+	if len(m.Gateway.Replicas) == 0 {
+		m.Gateway.Replicas = []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Namespace: "weir", Name: "weir"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}}
 	}
 	m.Services = slimAll(t, m.Services)
 	m.TCP = nil
@@ -264,9 +268,7 @@ func showGateways(r *Routing) string {
 		showStatus(line, s)
 	}
 	for _, e := range r.Events {
-		if e.Object.Kind == "Ingress" {
-			line("event Ingress %s/%s %s: %s", e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
-		}
+		line("event %s %s/%s %s: %s", e.Object.Kind, e.Object.Namespace, e.Object.Name, e.Reason, e.Message)
 	}
 	return b.String()
 }
@@ -387,6 +389,8 @@ func showConditions(all []metav1.Condition) string {
 	for _, c := range all {
 		good := c.Status == metav1.ConditionTrue && c.Type != "Conflicted" && c.Type != "PartiallyInvalid" && c.Type != gateway.ConditionHostContested || c.Type == "Conflicted" && c.Status == metav1.ConditionFalse
 		switch {
+		case good && c.Reason == c.Type && strings.Count(c.Message, ".") > 1: // it says more than usual
+			parts = append(parts, fmt.Sprintf("%s (%s)", c.Type, c.Message))
 		case good && (c.Reason == c.Type || c.Type == "Conflicted"):
 			if c.Type != "Conflicted" {
 				parts = append(parts, c.Type)

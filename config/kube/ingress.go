@@ -71,6 +71,7 @@ func hostsOfRules(o *networkingv1.Ingress) (hosts []string) {
 func (v *conversion) ingressGuards(owner *claim.Owner, o *networkingv1.Ingress) *claim.Guards {
 	guards, others := annotation.Unsupported(o)
 	v.tellUnsupported(owner.Reference(), guards, others)
+	v.tellUnknown(ingressKind.APIVersion, ingressKind.Name, &o.ObjectMeta)
 	for _, why := range annotation.RefusedSnippets(o) {
 		v.events.Put(event.Event{Object: owner.Reference(), Reason: event.ReasonAccess, Rated: true, Message: why + "."})
 	}

@@ -147,7 +147,7 @@ func explain(cfg *config.Config, t *proxy.Table, store *certs.Store, a Asked) (*
 	q := proxy.Question{Listener: l.Name, SSH: u.scheme == "ssh", Client: u.client}
 	out := &Explained{Listener: l.Name, Address: l.Address, Protocol: l.Protocol, Filters: []ExplainedFilter{}}
 	if l.Protocol == config.ProtocolTLS && u.scheme == "https" {
-		q.SNI = hello.Name(u.host)
+		q.SNI = hello.Name(u.name())
 	}
 	if u.head != "" && l.Protocol != config.ProtocolTCP {
 		q.Request = new(message.Request)
@@ -164,7 +164,7 @@ func explain(cfg *config.Config, t *proxy.Table, store *certs.Store, a Asked) (*
 	}
 	out.fill(&x)
 	if x.Policy != "" {
-		out.Certificate = certificateFor(cfg, store, q.SNI)
+		out.Certificate = certificateOf(cfg, store, x.Policy, q.SNI)
 	}
 	return out, nil
 }
@@ -209,12 +209,55 @@ func positionOf(r *config.Route) string {
 	return r.Position.String()
 }
 
+// certificateOf describes the certificate that clients of a TLS policy get for a name. The policies of Gateways have
+// certificates of their own, which no other client gets.
+func certificateOf(cfg *config.Config, store *certs.Store, policy, name string) string {
+	if !slices.ContainsFunc(cfg.TLSPolicies, func(p config.TLSPolicy) bool { return p.Name == policy && p.Owned }) {
+		return certificateFor(cfg, store, name)
+	}
+	_, parent, _ := strings.Cut(name, ".")
+	var fit, all []string
+	for i := range cfg.Certificates {
+		if c := &cfg.Certificates[i]; ownerOf(c) == policy {
+			text, names := describeCertificate(c, store)
+			all = append(all, text)
+			if slices.Contains(names, name) || slices.Contains(names, "*."+parent) {
+				fit = append(fit, text)
+			}
+		}
+	}
+	switch {
+	case len(fit) > 0:
+		return strings.Join(slices.Compact(fit), orByKey)
+	case len(all) > 0:
+		return strings.Join(slices.Compact(all), orByKey) + ", which is not valid for the name"
+	}
+	return "none, so weir refuses the handshake"
+}
+
+// ownerOf is the TLS policy whose clients get a certificate; empty: an entry of the file.
+func ownerOf(c *config.Certificate) string {
+	switch {
+	case c.Pair != nil:
+		return c.Pair.Owner
+	case c.ACME != nil:
+		return c.ACME.Owner
+	}
+	return ""
+}
+
+// orByKey separates certificates of which a client gets the one whose kind of key it supports.
+const orByKey = ", or by the kind of key "
+
 // certificateFor describes the entry of the certificates for a name, or that for clients without
 // SNI and for names that no entry lists.
 func certificateFor(cfg *config.Config, store *certs.Store, name string) string {
 	byName := make(map[string][]string) // descriptions of entries
 	first := "none"
 	for i := len(cfg.Certificates) - 1; i >= 0; i-- {
+		if ownerOf(&cfg.Certificates[i]) != "" {
+			continue
+		}
 		text, names := describeCertificate(&cfg.Certificates[i], store)
 		for _, n := range names {
 			byName[n] = append([]string{text}, byName[n]...)
@@ -224,10 +267,10 @@ func certificateFor(cfg *config.Config, store *certs.Store, name string) string 
 		}
 	}
 	if found, ok := route.NewHosts(byName).Find([]byte(name)); ok && name != "" {
-		return strings.Join(slices.Compact(found), ", or by the kind of key ")
+		return strings.Join(slices.Compact(found), orByKey)
 	}
 	for i := range cfg.Certificates {
-		if a := cfg.Certificates[i].ACME; a != nil && a.Issuer == nil && len(a.Hosts) == 0 && name != "" {
+		if a := cfg.Certificates[i].ACME; a != nil && a.Owner == "" && a.Issuer == nil && len(a.Hosts) == 0 && name != "" {
 			text, _ := describeCertificate(&cfg.Certificates[i], store)
 			return text
 		}
@@ -261,6 +304,16 @@ type askedURL struct {
 	port   int    // 0: none is given
 	client netip.Addr
 	head   string // of the request; empty: there is none
+	named  string // the host of the last Host header; empty: there is none
+}
+
+// name is the host that clients ask for in TLS. An address in the URL chooses a listener, such as one of several
+// Gateways; the name is then that of the Host header.
+func (u *askedURL) name() string {
+	if _, err := netip.ParseAddr(u.host); err == nil && u.named != "" {
+		return u.named
+	}
+	return u.host
 }
 
 // parseAsked checks what was asked. It keeps the bytes of the path as they are, because weir
@@ -301,10 +354,17 @@ func parseAsked(a Asked) (*askedURL, error) {
 	return u, u.setHead(a, authority, target)
 }
 
-func (u *askedURL) setAuthority(authority string) error {
-	host, port := authority, ""
+// splitAuthority splits a host and its port. Without a port, host is the whole text.
+func splitAuthority(authority string) (host, port string) {
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host, port = authority[:i], authority[i+1:]
+		return authority[:i], authority[i+1:]
+	}
+	return authority, ""
+}
+
+func (u *askedURL) setAuthority(authority string) error {
+	host, port := splitAuthority(authority)
+	if host != authority {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
 			return fmt.Errorf("%s: %q is not a port from 1 to 65535", u.text, port)
@@ -340,6 +400,7 @@ func (u *askedURL) setHead(a Asked, authority, target string) error {
 		}
 		if strings.EqualFold(name, "Host") {
 			hosts++
+			u.named, _ = splitAuthority(strings.TrimSpace(value))
 		}
 		fields.WriteString(name + ": " + strings.TrimSpace(value) + "\r\n")
 	}

@@ -24,6 +24,7 @@ type Gateway struct {
 	told     map[*gatewayv1.BackendTLSPolicy]int // the index of each policy in policies
 	rejected *Problem                            // why it is not accepted, apart from its listeners
 	refs     *Problem
+	unknown  []string // sentences about annotations without effect
 }
 
 // Set is a ListenerSet of a Gateway.
@@ -32,6 +33,7 @@ type Set struct {
 	Listeners []*Listener
 
 	rejected *Problem // why none of its listeners counts
+	unknown  []string // sentences about annotations without effect
 }
 
 // Attachment is a route and one of the parents that it names.
@@ -71,6 +73,7 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 	}
 	own, p := v.readOwn(o)
 	g.Own, g.rejected = own, orElse(g.rejected, p)
+	g.unknown = v.UnknownAnnotations(KindGateway, o)
 	if len(assigned.Shared) > 0 {
 		g.rejected = orElse(g.rejected, assigned.allow(&own, v.portsOf(o)))
 	}
@@ -149,7 +152,7 @@ func (a *Attachment) DropEach(why func(l *Listener, host string) *Problem) {
 
 // set decides whether a ListenerSet belongs to the Gateway.
 func (v *View) set(g *Gateway, o *gatewayv1.ListenerSet) *Set {
-	s := &Set{Object: o}
+	s := &Set{Object: o, unknown: v.UnknownAnnotations(KindListenerSet, o)}
 	if !v.allowsSet(g.Object, o) {
 		s.rejected = problem(gatewayv1.ListenerSetReasonNotAllowed, "spec.allowedListeners of the Gateway %s does not allow ListenerSets of the namespace %s.", NameOf(g.Object), o.Namespace)
 	} else if g.rejected != nil {
@@ -193,10 +196,10 @@ func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Liste
 	allowed := slices.DeleteFunc(slices.Clone(named), func(l *Listener) bool { return !v.allows(l, r) })
 	switch {
 	case len(named) == 0:
-		a.Accept = problem(gatewayv1.RouteReasonNoMatchingParent, "The parent %s has no listener with the sectionName and the port that this route names.", p.Name)
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingParent, "%s", noListener(r, p, listeners))
 		return a
 	case len(allowed) == 0:
-		a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "No listener of the parent %s that this route names allows a %s of the namespace %s.", p.Name, r.Kind, r.Name.Namespace)
+		a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "%s", notAllowed(r, p, named))
 		return a
 	}
 	for _, l := range allowed {
@@ -205,7 +208,7 @@ func (v *View) attach(r *Route, p *gatewayv1.ParentReference, listeners []*Liste
 		}
 	}
 	if len(a.Bound) == 0 {
-		a.Accept = problem(gatewayv1.RouteReasonNoMatchingListenerHostname, "No hostname of this route is one of a listener of the parent %s.", p.Name)
+		a.Accept = problem(gatewayv1.RouteReasonNoMatchingListenerHostname, "%s", noHostname(r, p, allowed))
 	}
 	return a
 }
@@ -232,7 +235,7 @@ func (g *Gateway) separate() {
 			}
 		}
 		if oldest >= 0 {
-			a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and a %s cannot share them with a %s.", g.Routes[oldest].Route, a.Kind, other)
+			a.Accept = problem(gatewayv1.RouteReasonNotAllowedByListeners, "The older %v has a listener and a hostname of this route, and %ss and %ss cannot share them; use another hostname.", g.Routes[oldest].Route, other, a.Kind)
 			a.Bound = nil
 			continue
 		}

@@ -10,10 +10,10 @@ import (
 func (v *View) Service(r *Route, ref *gatewayv1.BackendObjectReference) (config.ObjectName, *Problem) {
 	name := config.ObjectName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(r.Name.Namespace))), Name: string(ref.Name)}
 	if group, kind := value(ref.Group, ""), value(ref.Kind, "Service"); group != "" || kind != "Service" {
-		return name, problem(gatewayv1.RouteReasonInvalidKind, "The backend %s is of the kind %s/%s, but weir supports only Services.", name, group, kind)
+		return name, problem(gatewayv1.RouteReasonInvalidKind, "The backend %s is of the kind %s, but weir supports only Services.", name, kindName(string(group), string(kind)))
 	}
 	if !v.permits(r.Kind, r.Name.Namespace, "Service", name) {
-		return name, problem(gatewayv1.RouteReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the Service %s.", name.Namespace, r.Kind, r.Name.Namespace, name.Name)
+		return name, problem(gatewayv1.RouteReasonRefNotPermitted, noGrant, name.Namespace, r.Kind, r.Name.Namespace, "Service", name.Name)
 	}
 	return name, nil
 }

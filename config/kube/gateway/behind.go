@@ -88,6 +88,9 @@ func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offli
 		}
 		b.ask(g, a)
 		a.find(g, service(config.ObjectName{Namespace: g.Namespace, Name: serviceName(g)}))
+		if a.Missing == nil && !offline && !haveEndpoints(o.Replicas) {
+			a.Missing = problem(gatewayv1.GatewayReasonAddressNotUsable, "The Service of the Gateway leads to no Pod of weir, because the Service %s has no endpoints; create this Service with a selector for the Pods of weir, or correct kubernetes.gateways.addresses.service.replicas in weir's configuration.", settings.Replicas)
+		}
 	}
 	for _, g := range x.gateways {
 		was := before(g)
@@ -118,6 +121,10 @@ func (x *Index) FromBalancers(o *Objects, settings *config.GatewayService, offli
 		}
 	}
 	return all
+}
+
+func haveEndpoints(all []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(all, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
 }
 
 // freePorts are the ports of a range that nobody has, in the order of their use: first those behind the last

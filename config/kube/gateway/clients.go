@@ -68,14 +68,14 @@ func insecureFallback(g *gatewayv1.Gateway) bool {
 func (v *View) bundleOf(kind, namespace string, ref *gatewayv1.ObjectReference) ([]byte, *Problem) {
 	name := config.ObjectName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(namespace))), Name: string(ref.Name)}
 	if ref.Group != "" || ref.Kind != "ConfigMap" {
-		return nil, problem(gatewayv1.ListenerReasonInvalidCACertificateKind, "The certificate of an authority %s is of the kind %s/%s, but weir supports only ConfigMaps.", name, ref.Group, ref.Kind)
+		return nil, problem(gatewayv1.ListenerReasonInvalidCACertificateKind, "The certificate of an authority %s is of the kind %s, but weir supports only ConfigMaps.", name, kindName(string(ref.Group), string(ref.Kind)))
 	}
 	if !v.permits(kind, namespace, "ConfigMap", name) {
-		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the ConfigMap %s.", name.Namespace, kind, namespace, name.Name)
+		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, noGrant, name.Namespace, kind, namespace, "ConfigMap", name.Name)
 	}
 	m := v.bundle(name)
 	if m == nil {
-		return nil, problem(gatewayv1.ListenerReasonInvalidCACertificateRef, "The ConfigMap %s does not exist.", name)
+		return nil, problem(gatewayv1.ListenerReasonInvalidCACertificateRef, "The ConfigMap %s does not exist; create it, or name another.", name)
 	}
 	cas := []byte(m.Data["ca.crt"])
 	if !hasCertificates(cas) {

@@ -240,6 +240,8 @@ type Env interface {
 	// CheckPair returns why weir cannot serve the certificate in a Secret, or nil. The text
 	// follows the name of the Secret.
 	CheckPair(*corev1.Secret) error
+	// CertificateNames are the names in the certificate of a Secret that CheckPair accepts.
+	CertificateNames(*corev1.Secret) []string
 	// HasHeaderPolicy and HasTLSPolicy report whether the configuration file has a policy of this
 	// name for PROXY headers, and for TLS.
 	HasHeaderPolicy(name string) bool
@@ -248,6 +250,9 @@ type Env interface {
 	// certificate of the host for an object of the namespace, or nil. The text follows the host.
 	HasIssuer(name string) bool
 	MayIssue(issuer, namespace, host string) error
+	// UnknownAnnotations are sentences about the annotations with weir's prefix that have no effect on an object of
+	// the kind.
+	UnknownAnnotations(kind string, o metav1.Object) []string
 }
 
 // View is an Index while one Gateway is converted. It remembers the objects that the conversion looked

@@ -187,7 +187,7 @@ func TestPoliciesAreToldOnce(t *testing.T) {
 	g := &Gateway{}
 	service := config.ObjectName{Namespace: "a", Name: "s"}
 	for range 3 {
-		if got := v.TLSTo(g, service, "web"); got == nil || got.Policy.Name != "old" {
+		if got := v.TLSTo(g, service, "web", func(string) bool { return true }); got == nil || got.Policy.Name != "old" {
 			t.Fatalf("the Service is used with %v", got)
 		}
 	}
@@ -197,7 +197,7 @@ func TestPoliciesAreToldOnce(t *testing.T) {
 	if n := len(v.policies[service]); n != 2 {
 		t.Errorf("the Service has %d policies", n)
 	}
-	if v.TLSTo(g, config.ObjectName{Namespace: "b", Name: "s"}, "web") != nil {
+	if v.TLSTo(g, config.ObjectName{Namespace: "b", Name: "s"}, "web", func(string) bool { return true }) != nil {
 		t.Error("a Service of another namespace has the policy")
 	}
 }

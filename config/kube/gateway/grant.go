@@ -6,6 +6,18 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
+// noGrant is the message about a reference that no ReferenceGrant allows: the namespace of the grant, the kind and the
+// namespace of the object that refers, and the kind and the name of the other object.
+const noGrant = "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the %s %s; create one there."
+
+// kindName names a kind in a message: Service, or apps/Deployment.
+func kindName(group, kind string) string {
+	if group == "" {
+		return kind
+	}
+	return group + "/" + kind
+}
+
 // permits reports whether an object of the given kind and namespace may refer to the object to,
 // whose kind is in the core group. It may if both have one namespace, or if a ReferenceGrant in
 // the namespace of to allows it.

@@ -17,11 +17,13 @@ type everything struct{}
 func (everything) Secret(n config.ObjectName) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}}
 }
-func (everything) CheckPair(*corev1.Secret) error                { return nil }
-func (everything) HasHeaderPolicy(string) bool                   { return true }
-func (everything) HasTLSPolicy(string) bool                      { return true }
-func (everything) HasIssuer(string) bool                         { return true }
-func (everything) MayIssue(issuer, namespace, host string) error { return nil }
+func (everything) CheckPair(*corev1.Secret) error                    { return nil }
+func (everything) UnknownAnnotations(string, metav1.Object) []string { return nil }
+func (everything) CertificateNames(*corev1.Secret) []string          { return []string{"*"} }
+func (everything) HasHeaderPolicy(string) bool                       { return true }
+func (everything) HasTLSPolicy(string) bool                          { return true }
+func (everything) HasIssuer(string) bool                             { return true }
+func (everything) MayIssue(issuer, namespace, host string) error     { return nil }
 func indexOf(o *Objects, served func(string) bool, namespaces ...*corev1.Namespace) *Index {
 	return NewIndex(o, "c", namespaces, served, NewKnown())
 }

@@ -42,6 +42,7 @@ type Listener struct {
 	accept   *Problem // why it is not accepted
 	refs     *Problem // a reference that cannot be resolved
 	program  *Problem // why it serves nothing
+	unfit    []string // a sentence about certificates that are not valid for the hostname
 }
 
 // ClientCheck is how weir checks the certificates of the clients of a listener.
@@ -193,6 +194,9 @@ func (v *View) readTLS(g *gatewayv1.Gateway, l *Listener, spec *gatewayv1.Listen
 		l.lackCertificate(orElse(refused, unusable))
 	}
 	l.refs = orElse(l.refs, unusable)
+	if len(l.Secrets) > 0 && l.Hostname != "" && !slices.ContainsFunc(l.Secrets, func(s *corev1.Secret) bool { return fits(v.CertificateNames(s), l.Hostname) }) {
+		l.unfit = []string{fmt.Sprintf("But clients will refuse the certificate, because it is not valid for %s; name a Secret with a certificate for this hostname.", l.Hostname)}
+	}
 	if l.Protocol == gatewayv1.HTTPSProtocolType {
 		v.readClientCheck(g, l)
 	}
@@ -210,19 +214,31 @@ func (l *Listener) kind() string {
 func (v *View) certificate(kind, namespace string, ref *gatewayv1.SecretObjectReference) (*corev1.Secret, *Problem) {
 	name := config.ObjectName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(namespace))), Name: string(ref.Name)}
 	if value(ref.Group, "") != "" || value(ref.Kind, "Secret") != "Secret" {
-		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The certificate %s is of the kind %s/%s, but weir supports only Secrets.", name, value(ref.Group, ""), value(ref.Kind, "Secret"))
+		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The certificate %s is of the kind %s, but weir supports only Secrets.", name, kindName(string(value(ref.Group, "")), string(value(ref.Kind, "Secret"))))
 	}
 	if !v.permits(kind, namespace, "Secret", name) {
-		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, "No ReferenceGrant in the namespace %s allows %ss of the namespace %s to use the Secret %s.", name.Namespace, kind, namespace, name.Name)
+		return nil, problem(gatewayv1.ListenerReasonRefNotPermitted, noGrant, name.Namespace, kind, namespace, "Secret", name.Name)
 	}
 	s := v.Secret(name)
 	if s == nil {
-		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The Secret %s does not exist.", name)
+		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The Secret %s does not exist; create it, or name another.", name)
 	}
 	if err := v.CheckPair(s); err != nil {
 		return nil, problem(gatewayv1.ListenerReasonInvalidCertificateRef, "The Secret %s %v.", name, err)
 	}
 	return s, nil
+}
+
+// fits reports whether a certificate with these names is valid for a hostname, or for at least one name below a
+// wildcard. In a certificate, a wildcard stands for one label.
+func fits(names []string, hostname string) bool {
+	_, parent, _ := strings.Cut(hostname, ".")
+	return slices.ContainsFunc(names, func(name string) bool {
+		if strings.HasPrefix(hostname, "*.") {
+			return name == hostname || covers(hostname, name)
+		}
+		return name == hostname || name == "*."+parent
+	})
 }
 
 // findConflicts marks listeners that share a port and cannot be told apart. Of the listeners of
@@ -280,6 +296,15 @@ func (p *portListeners) conflictOf(l *Listener) *Problem {
 	return c
 }
 
+// seenFrom names a listener in a message about another one. A reader of a ListenerSet does not see the listeners of the
+// Gateway.
+func (l *Listener) seenFrom(other *Listener) string {
+	if l.Set == nil && other.Set != nil {
+		return fmt.Sprintf("The %v of the Gateway %s", l, l.owner)
+	}
+	return fmt.Sprintf("The %v", l)
+}
+
 // conflictOf returns the conflict of a with b; nil: there is none.
 func conflictOf(a, b *Listener) *Problem {
 	if a.Port != b.Port || protocolKinds[a.Protocol] == nil || protocolKinds[b.Protocol] == nil {
@@ -288,16 +313,20 @@ func conflictOf(a, b *Listener) *Problem {
 	tcp := a.Protocol == gatewayv1.TCPProtocolType || b.Protocol == gatewayv1.TCPProtocolType
 	switch {
 	case tcp || a.TLSPort() != b.TLSPort() || a.Protocol != b.Protocol && a.Hostname == b.Hostname:
-		return problem(gatewayv1.ListenerReasonProtocolConflict, "The %v has the port %d as well, with the protocol %s; use another port.", b, b.Port, b.Protocol)
+		return problem(gatewayv1.ListenerReasonProtocolConflict, "%s has the port %d as well, with the protocol %s; use another port.", b.seenFrom(a), b.Port, b.Protocol)
 	case a.Hostname == b.Hostname:
-		return problem(gatewayv1.ListenerReasonHostnameConflict, "The %v has the port %d and the same hostname; change one of them.", b, b.Port)
+		return problem(gatewayv1.ListenerReasonHostnameConflict, "%s has the port %d and the same hostname; change one of them.", b.seenFrom(a), b.Port)
 	}
 	return nil
 }
 
+func (l *Listener) allowsKind(kind string) bool {
+	return slices.ContainsFunc(l.Kinds, func(k gatewayv1.RouteGroupKind) bool { return string(k.Kind) == kind })
+}
+
 // allows returns true if routes of the kind, in the namespace, may be attached to the listener.
 func (v *View) allows(l *Listener, r *Route) bool {
-	if !slices.ContainsFunc(l.Kinds, func(k gatewayv1.RouteGroupKind) bool { return string(k.Kind) == r.Kind }) {
+	if !l.allowsKind(r.Kind) {
 		return false
 	}
 	from, selector := gatewayv1.NamespacesFromSame, (*metav1.LabelSelector)(nil)

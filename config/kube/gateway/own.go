@@ -48,7 +48,7 @@ func (v *View) readOwn(o *gatewayv1.Gateway) (own Own, p *Problem) {
 		value := o.Annotations[name]
 		switch {
 		case name == AnnotationHeaderPolicy && !v.HasHeaderPolicy(value):
-			p = orElse(p, problem(ReasonPolicyNotFound, "The annotation %s names the policy %q, which proxy_protocol in weir's configuration does not have; write one of its names, or remove the annotation.", name, value))
+			p = orElse(p, problem(ReasonPolicyNotFound, "The annotation %s names the policy %q, but weir's configuration has no policy of this name under proxy_protocol; correct the name, or remove the annotation.", name, value))
 		case name == AnnotationHeaderPolicy:
 			own.HeaderPolicy = value
 		case name == AnnotationSSH:
@@ -83,7 +83,7 @@ func (v *View) readOptions(l *Listener, options map[gatewayv1.AnnotationKey]gate
 		case name != OptionTLSPolicy:
 			l.accept = orElse(l.accept, problem(gatewayv1.ListenerReasonUnsupportedValue, "tls.options has %s, which weir does not know; write %s or %s, or remove it.", name, OptionTLSPolicy, Issuer))
 		case !v.HasTLSPolicy(value):
-			l.accept = orElse(l.accept, problem(ReasonPolicyNotFound, "tls.options has %s: %q, and tls_policies in weir's configuration has no policy of this name; write one of its names, or remove the option.", name, value))
+			l.accept = orElse(l.accept, problem(ReasonPolicyNotFound, "tls.options names the policy %q (%s), but weir's configuration has no policy of this name under tls_policies; correct the name, or remove the option.", value, name))
 		default:
 			l.TLSPolicy = value
 		}
@@ -101,7 +101,7 @@ func (v *View) readIssuer(l *Listener) *Problem {
 	l.Issuer = ""
 	switch {
 	case !v.HasIssuer(name):
-		return problem(ReasonIssuerNotFound, "%s names the issuer %q, which certificates in weir's configuration does not have; write one of its names.", Issuer, name)
+		return problem(ReasonIssuerNotFound, "%s names the issuer %q, but weir's configuration has no issuer of this name (certificates[].acme.issuer.name); correct the name, or name a Secret in tls.certificateRefs.", Issuer, name)
 	case l.Hostname == "":
 		return problem(ReasonIssuerNotAllowed, "The issuer %s orders no certificate, because the listener has no hostname; give it one.", name)
 	}

@@ -45,21 +45,22 @@ type securedPort struct {
 }
 
 // TLSTo returns how weir uses TLS to a port of a Service; nil: no policy demands it. g uses the
-// Service. A policy for the port goes before one for all ports, and then the older one.
-func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string) *BackendTLS {
+// Service. A policy for the port goes before one for all ports, and then the older one. hasPort reports whether the
+// Service has a port of this name.
+func (v *View) TLSTo(g *Gateway, service config.ObjectName, port string, hasPort func(string) bool) *BackendTLS {
 	of := securedPort{service, port}
 	t, known := g.secured[of]
 	if !known {
 		if g.secured == nil {
 			g.secured, g.told = map[securedPort]*BackendTLS{}, map[*gatewayv1.BackendTLSPolicy]int{}
 		}
-		t = v.findTLS(g, service, port)
+		t = v.findTLS(g, service, port, hasPort)
 		g.secured[of] = t
 	}
 	return t
 }
 
-func (v *View) findTLS(g *Gateway, service config.ObjectName, port string) *BackendTLS {
+func (v *View) findTLS(g *Gateway, service config.ObjectName, port string, hasPort func(string) bool) *BackendTLS {
 	policies := v.policies[service]
 	v.policiesSeen[service] = policies
 	var winner *gatewayv1.BackendTLSPolicy
@@ -74,12 +75,35 @@ func (v *View) findTLS(g *Gateway, service config.ObjectName, port string) *Back
 		if p == winner || !targets(p, service.Name, port, true) && !targets(p, service.Name, port, false) {
 			continue
 		}
-		g.tellPolicy(p, problem(gatewayv1.PolicyReasonConflicted, "The BackendTLSPolicy %s goes before this one for the Service %s: it is older, or names the port.", winner.Name, service), nil)
+		g.tellPolicy(p, problem(gatewayv1.PolicyReasonConflicted, "The BackendTLSPolicy %s goes before this one for the Service %s: it names the port, or is older, or has the first name in the alphabet.", winner.Name, service), nil)
+	}
+	for _, p := range policies {
+		if name := unknownPort(p, service.Name, hasPort); name != "" {
+			g.tellPolicy(p, problem(gatewayv1.PolicyReasonTargetNotFound, "The Service %s has no port called %q, so the policy has no effect; correct sectionName in targetRefs, or remove it to mean all ports.", service, name), nil)
+		}
 	}
 	if winner == nil {
 		return nil
 	}
 	return v.backendTLS(g, winner)
+}
+
+// unknownPort returns the first port that a policy names for a Service, if the Service has none of the ports that the
+// policy names.
+func unknownPort(p *gatewayv1.BackendTLSPolicy, service string, hasPort func(string) bool) (first string) {
+	for i := range p.Spec.TargetRefs {
+		t := &p.Spec.TargetRefs[i]
+		if t.Group != "" || t.Kind != "Service" || string(t.Name) != service {
+			continue
+		}
+		if t.SectionName == nil || hasPort(string(*t.SectionName)) {
+			return ""
+		}
+		if first == "" {
+			first = string(*t.SectionName)
+		}
+	}
+	return first
 }
 
 // targets reports whether a policy names the port of a Service, or the Service without a port.
@@ -134,12 +158,14 @@ type policyState struct {
 	accept, refs *Problem
 }
 
-// tellPolicy records the state of a policy. A policy that has an effect for one target is not
-// conflicted.
+// tellPolicy records the state of a policy. A policy that has an effect for one target is neither conflicted nor without
+// a target.
 func (g *Gateway) tellPolicy(p *gatewayv1.BackendTLSPolicy, accept, refs *Problem) {
-	conflicted := string(gatewayv1.PolicyReasonConflicted)
+	isIdle := func(p *Problem) bool {
+		return p != nil && (p.Reason == string(gatewayv1.PolicyReasonConflicted) || p.Reason == string(gatewayv1.PolicyReasonTargetNotFound))
+	}
 	if i, known := g.told[p]; known {
-		if s := &g.policies[i]; s.accept != nil && s.accept.Reason == conflicted && (accept == nil || accept.Reason != conflicted) {
+		if s := &g.policies[i]; isIdle(s.accept) && !isIdle(accept) {
 			s.accept, s.refs = accept, refs
 		}
 		return

@@ -218,6 +218,15 @@ func (g *Gateway) accepted() metav1.Condition {
 	if p == nil && len(bad) > 0 {
 		c.Reason, c.Message = string(gatewayv1.GatewayReasonListenersNotValid), shortened(fmt.Sprintf("weir serves the Gateway without the listeners %s; their conditions have the reasons.", strings.Join(bad, ", ")))
 	}
+	return alsoSaying(c, g.unknown)
+}
+
+// alsoSaying adds sentences to a condition that is true. weir serves the object, so the condition stays true. But a user
+// who finds that something has no effect, or that clients fail, looks here for the reason.
+func alsoSaying(c metav1.Condition, sentences []string) metav1.Condition {
+	if c.Status == metav1.ConditionTrue && len(sentences) > 0 {
+		c.Message = shortened(c.Message + " " + strings.Join(sentences, " "))
+	}
 	return c
 }
 
@@ -324,7 +333,7 @@ func (l *Listener) conditions(generation int64, g *Gateway) []metav1.Condition {
 	return []metav1.Condition{
 		condition(gatewayv1.ListenerConditionAccepted, generation, accept, gatewayv1.ListenerReasonAccepted, "The listener is valid."),
 		condition(gatewayv1.ListenerConditionProgrammed, generation, program, gatewayv1.ListenerReasonProgrammed, "weir serves the listener."),
-		condition(gatewayv1.ListenerConditionResolvedRefs, generation, l.refs, gatewayv1.ListenerReasonResolvedRefs, "All references are resolved."),
+		alsoSaying(condition(gatewayv1.ListenerConditionResolvedRefs, generation, l.refs, gatewayv1.ListenerReasonResolvedRefs, "All references are resolved."), l.unfit),
 		conflicted,
 	}
 }
@@ -348,7 +357,7 @@ func (g *Gateway) statusOfSet(set *Set, made func(*Listener) Made) SetStatus {
 	}
 	s := SetStatus{Key: Key{KindListenerSet, NameOf(set.Object), set.Object.UID}, Made: map[gatewayv1.SectionName]Made{}, Published: len(g.Assigned.Shared) > 0}
 	s.Conditions = []metav1.Condition{
-		condition(gatewayv1.ListenerSetConditionAccepted, generation, accept, gatewayv1.ListenerSetReasonAccepted, "The ListenerSet is valid."),
+		alsoSaying(condition(gatewayv1.ListenerSetConditionAccepted, generation, accept, gatewayv1.ListenerSetReasonAccepted, "The ListenerSet is valid."), set.unknown),
 		condition(gatewayv1.ListenerSetConditionProgrammed, generation, program, gatewayv1.ListenerSetReasonProgrammed, "weir serves the ListenerSet."),
 	}
 	for _, l := range set.Listeners {
