@@ -446,7 +446,7 @@ func (c *gatewayConversion) closingBackend() string {
 func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) string {
 	name, problem := c.resolve(a, ref, to)
 	if problem != nil {
-		a.Refs = cmp.Or(a.Refs, problem)
+		a.Refs = gateway.Also(a.Refs, problem)
 		return c.missingBackend(a, to.raw())
 	}
 	return name
