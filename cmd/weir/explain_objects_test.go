@@ -52,6 +52,13 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 ---
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: closed, annotations: {nginx.ingress.kubernetes.io/enable-modsecurity: "true"}}, spec: {ingressClassName: nginx, rules: [{host: closed.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}}]}}
 `, "SECRET", own, 1))
+	twice := put("twice.yaml", strings.NewReplacer("SECRET", own, "TLS", `{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: own}]}}`).Replace(`
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge, creationTimestamp: "2026-01-01T00:00:00Z"}, spec: {gatewayClassName: any, listeners: [TLS]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: other, creationTimestamp: "2026-01-02T00:00:00Z"}, spec: {gatewayClassName: any, listeners: [TLS]}}
+---
+SECRET
+`))
 	for _, test := range []struct {
 		line string
 		want []string
@@ -59,6 +66,7 @@ spec: {parentRefs: [{name: edge}], hostnames: [shop.example], rules: [{matches: 
 		{"--objects " + objects + " --header 'Host: shop.example' http://192.0.2.1/cart/1",
 			[]string{"listener     gateway/default/edge/80", "route        httproute/default/shop/0", "backend      default/cart:80", "HTTPRoute default/shop: warning: Dropped Rule 1"}},
 		{"--objects " + objects + " --header 'Host: shop.example:443' https://192.0.2.1/cart", []string{"TLS policy   gateway/default/edge/tls", "certificate  default/own, which is not valid for the name", "route        httproute/default/shop/0"}},
+		{"--objects " + twice + " https://192.0.2.9/cart", []string{"no listener for https has this address and port; there are gateway/default/edge/443 (tls, 192.0.2.1:443), gateway/default/other/443 (tls, 192.0.2.2:443)"}},
 		{"--objects " + objects + " https://192.0.2.1/cart", []string{"TLS policy   gateway/none", "certificate  none, so weir refuses the handshake", "route        none"}},
 		{"--objects " + objects + " http://old.example:8080/", []string{"route        default/old/old.example/"}},
 		{"--objects " + objects + " http://closed.example:8080/", []string{"503, reason closed_by_annotation: the path is closed because weir does not support nginx.ingress.kubernetes.io/enable-modsecurity of the Ingress default/closed"}},

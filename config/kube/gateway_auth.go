@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
 // externalTimeout limits the request to the server of ExternalAuth. It is the default of auth.forward.
@@ -45,7 +45,7 @@ func (f *httpFilters) externalAuth(from *gatewayv1.HTTPExternalAuthFilter) error
 	}
 	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, to)
 	if problem != nil {
-		f.attachment.Refs = cmp.Or(f.attachment.Refs, problem)
+		f.attachment.Refs = gateway.Also(f.attachment.Refs, problem)
 		f.closed = true
 		return nil
 	}

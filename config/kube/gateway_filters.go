@@ -57,7 +57,7 @@ func (f *httpFilters) applyOne(one *gatewayv1.HTTPRouteFilter) (err error) {
 	case gatewayv1.HTTPRouteFilterExternalAuth:
 		return f.externalAuth(one.ExternalAuth)
 	default:
-		return errors.New("is not supported by weir")
+		return errors.New("is not supported by weir; remove it")
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (f *httpFilters) mirror(from *gatewayv1.HTTPRequestMirrorFilter) error {
 	}
 	name, problem := f.conversion.resolve(f.attachment, &from.BackendRef, forRequests)
 	if problem != nil {
-		f.attachment.Refs = cmp.Or(f.attachment.Refs, problem)
+		f.attachment.Refs = gateway.Also(f.attachment.Refs, problem)
 		return nil
 	}
 	m := config.Mirror{Backend: name, Percent: 100}

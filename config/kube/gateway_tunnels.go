@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"fmt"
+
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -12,6 +14,21 @@ import (
 type tunnelOf struct {
 	port int
 	host string
+}
+
+// take reports whether a route gets the tunnels: unless an older one has them. The API has no condition for that, so the
+// status of the younger route says it in the message of another one.
+func (c *gatewayConversion) take(a *gateway.Attachment, of tunnelOf) bool {
+	switch by := c.taken[of]; {
+	case by == nil:
+		c.taken[of] = a.Route
+		return true
+	case by != a.Route && of.host == "":
+		a.Note(fmt.Sprintf("But the older %v gets the connections of port %d.", by, of.port))
+	case by != a.Route:
+		a.Note(fmt.Sprintf("But the older %v gets the connections for %s on port %d.", by, of.host, of.port))
+	}
+	return false
 }
 
 // tls makes the routes of a TLSRoute: connections for its hosts become tunnels. Whether weir
@@ -44,8 +61,7 @@ func (c *gatewayConversion) tls(a *gateway.Attachment) {
 				one.TLS = config.TLSPassthrough
 			}
 			for _, h := range b.Hostnames {
-				if of := (tunnelOf{b.Port, h}); !c.taken[of] && c.Covering(b.Port, h) == b.Listener {
-					c.taken[of] = true
+				if c.Covering(b.Port, h) == b.Listener && c.take(a, tunnelOf{b.Port, h}) {
 					one.Hosts = append(one.Hosts, gateway.HostOf(h))
 				}
 			}
@@ -67,10 +83,9 @@ func (c *gatewayConversion) tcpRoute(a *gateway.Attachment) {
 		r := c.tunnelRoute(a, ruleName(a.Route, rule.Name, i), rule.BackendRefs, forTunnels)
 		for _, b := range a.Bound {
 			of := tunnelOf{port: b.Port}
-			if c.ports[b.Port] == nil || !b.Serves() || c.taken[of] {
+			if c.ports[b.Port] == nil || !b.Serves() || !c.take(a, of) {
 				continue
 			}
-			c.taken[of] = true
 			one := *r
 			one.Listeners = c.ports[b.Port]
 			c.routes = append(c.routes, &one)
@@ -121,12 +136,13 @@ func (c *gatewayConversion) closeUnknown(port int) {
 
 // closePorts makes routes for TCP listeners that have none: weir closes their connections.
 func (c *gatewayConversion) closePorts() {
+	closed := map[int]bool{}
 	for _, l := range c.Listeners {
 		of := tunnelOf{port: l.Port}
-		if l.Protocol != gatewayv1.TCPProtocolType || c.ports[l.Port] == nil || !l.Serves() || c.taken[of] {
+		if l.Protocol != gatewayv1.TCPProtocolType || c.ports[l.Port] == nil || !l.Serves() || c.taken[of] != nil || closed[l.Port] {
 			continue
 		}
-		c.taken[of] = true
+		closed[l.Port] = true
 		c.routes = append(c.routes, &config.Route{Name: c.nameOf(l), Namespace: c.Object.Namespace, Listeners: c.ports[l.Port],
 			TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: c.closingBackend()})
 	}

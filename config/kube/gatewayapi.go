@@ -166,7 +166,7 @@ type gatewayConversion struct {
 	part gatewayPart
 
 	ports map[int][]string  // the names of weir's listeners for each port of the Gateway
-	taken map[tunnelOf]bool // which tunnels have a route
+	taken map[tunnelOf]*gateway.Route // the routes that have tunnels
 
 	sticky bool // the backends of the current rule keep sessions
 }
@@ -177,7 +177,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	g.looked = newLookups()
 	view := gateway.NewView(x, gatewayEnv{g})
 	name := gateway.NameOf(o)
-	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]bool{}}
+	c := &gatewayConversion{conversion: g, view: view, Gateway: view.Attach(o, assigned), ports: map[int][]string{}, taken: map[tunnelOf]*gateway.Route{}}
 	c.part = gatewayPart{object: o, class: x.ClassOf(o), sets: x.SetsOf(name), attached: x.RoutesOf(name), assigned: assigned, view: view}
 	c.tellAnnotations()
 	c.order()
@@ -366,7 +366,7 @@ func (c *gatewayConversion) isolate(l *gateway.Listener) {
 		r.Hosts = []string{gateway.HostOf(l.Hostname)}
 	}
 	if l.Passthrough { // weir closes the connection, see closeUnknown
-		if c.taken[tunnelOf{l.Port, l.Hostname}] {
+		if c.taken[tunnelOf{l.Port, l.Hostname}] != nil {
 			return
 		}
 		r.TLS, r.Closure, r.Order, r.Backend = config.TLSPassthrough, nil, nil, c.closingBackend()
@@ -446,7 +446,7 @@ func (c *gatewayConversion) closingBackend() string {
 func (c *gatewayConversion) backendOf(a *gateway.Attachment, ref *gatewayv1.BackendObjectReference, to traffic) string {
 	name, problem := c.resolve(a, ref, to)
 	if problem != nil {
-		a.Refs = cmp.Or(a.Refs, problem)
+		a.Refs = gateway.Also(a.Refs, problem)
 		return c.missingBackend(a, to.raw())
 	}
 	return name

@@ -310,10 +310,15 @@ type askedURL struct {
 // name is the host that clients ask for in TLS. An address in the URL chooses a listener, such as one of several
 // Gateways; the name is then that of the Host header.
 func (u *askedURL) name() string {
-	if _, err := netip.ParseAddr(u.host); err == nil && u.named != "" {
+	if u.isAddress() && u.named != "" {
 		return u.named
 	}
 	return u.host
+}
+
+func (u *askedURL) isAddress() bool {
+	_, err := netip.ParseAddr(u.host)
+	return err == nil
 }
 
 // parseAsked checks what was asked. It keeps the bytes of the path as they are, because weir
@@ -450,6 +455,8 @@ func (u *askedURL) listener(cfg *config.Config) (*config.Listener, error) {
 		return nil, fmt.Errorf("%s: the configuration has no listener for %s; it has %s", u.text, u.scheme, listenersIn(pointersTo(cfg.Listeners)))
 	case len(fit) == 0 && u.port == 0 && len(all) == 1:
 		return all[0], nil // it is behind a load balancer that has the usual port
+	case len(fit) == 0 && u.isAddress():
+		return nil, fmt.Errorf("%s: no listener for %s has this address and port; there are %s", u.text, u.scheme, listenersIn(all))
 	case len(fit) == 0 && u.port == 0:
 		return nil, fmt.Errorf("%s: several listeners fit; write the port of one of them into the URL: %s", u.text, listenersIn(all))
 	case len(fit) == 0:

@@ -49,6 +49,18 @@ type Attachment struct {
 	Contested *Problem
 	// Accept is why it is not attached; nil: it is.
 	Accept *Problem
+
+	notes []string // what the condition of an attached route says too
+}
+
+// maxNotes is how many notes the status of a route has.
+const maxNotes = 5
+
+// Note adds a sentence to the condition Accepted of a route that is attached.
+func (a *Attachment) Note(sentence string) {
+	if len(a.notes) < maxNotes && !slices.Contains(a.notes, sentence) {
+		a.notes = append(a.notes, sentence)
+	}
 }
 
 // Has reports whether the route is attached for a hostname.

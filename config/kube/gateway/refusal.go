@@ -9,6 +9,24 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
+// mostSaid is the length from which a message takes up no further errors.
+const mostSaid = 1000
+
+// Also returns a problem that says both, with the reason of the first, so that a user need not correct one error to see
+// the next one. A route may have an error in each of many rules, so a long message ends instead.
+func Also(first, next *Problem) *Problem {
+	const more = " There are more errors."
+	switch {
+	case first == nil:
+		return next
+	case strings.Contains(first.Message, next.Message) || strings.HasSuffix(first.Message, more):
+		return first
+	case len(first.Message) >= mostSaid:
+		return &Problem{first.Reason, first.Message + more}
+	}
+	return &Problem{first.Reason, first.Message + " " + next.Message}
+}
+
 // maxNamed is how many listeners a message names.
 const maxNamed = 8
 

@@ -371,7 +371,7 @@ func (g *Gateway) statusOfSet(set *Set, made func(*Listener) Made) SetStatus {
 func (a *Attachment) status(controller string) ParentStatus {
 	generation := a.Meta.Generation
 	c := []metav1.Condition{
-		condition(gatewayv1.RouteConditionAccepted, generation, a.Accept, gatewayv1.RouteReasonAccepted, "The route is attached."),
+		alsoSaying(condition(gatewayv1.RouteConditionAccepted, generation, a.Accept, gatewayv1.RouteReasonAccepted, "The route is attached."), a.notes),
 		condition(gatewayv1.RouteConditionResolvedRefs, generation, a.Refs, gatewayv1.RouteReasonResolvedRefs, "All references are resolved."),
 	}
 	if a.Partly != nil && a.Accept == nil {
