@@ -165,7 +165,7 @@ type gatewayConversion struct {
 	view *gateway.View
 	part gatewayPart
 
-	ports map[int][]string  // the names of weir's listeners for each port of the Gateway
+	ports map[int][]string            // the names of weir's listeners for each port of the Gateway
 	taken map[tunnelOf]*gateway.Route // the routes that have tunnels
 
 	sticky bool // the backends of the current rule keep sessions
