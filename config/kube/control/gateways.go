@@ -34,8 +34,9 @@ const (
 	// conflictPause is the time after which weir compares an object again whose newest version it had
 	// not seen.
 	conflictPause = 100 * time.Millisecond
-	// restNamespace is how long weir writes nothing into a namespace after the API server has failed there.
-	restNamespace = 3 * retryStatuses
+	// restNamespace is how long weir writes no statuses into a namespace after the API server has failed there. It is
+	// longer than retryStatuses, so that the next attempt is for other namespaces.
+	restNamespace = retryStatuses * 3 / 2
 	// mostAway is the number of namespaces, one after the other, in which the API server fails before weir pauses
 	// all writes: then it is away, and not only the webhook of a tenant.
 	mostAway = 3

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -79,6 +80,52 @@ func TestFailuresOfANamespaceStayThere(t *testing.T) {
 	g.todo = map[objectKey]bool{{gateway.KindGateway, config.ObjectName{Namespace: "n0", Name: "g"}}: true}
 	if got := g.again(); got != retryStatuses {
 		t.Errorf("a namespace in which the API server fails has its turn after %v", got)
+	}
+}
+
+// The same applies to the addresses of Ingresses.
+func TestFailuresOfIngressesStayInTheirNamespace(t *testing.T) {
+	cluster := fake.New(t)
+	var all []*networkingv1.Ingress
+	for _, name := range []string{"bad/a", "bad/b", "good/a", "n1/a", "n2/a", "n3/a", "n4/a"} {
+		namespace, name, _ := strings.Cut(name, "/")
+		cluster.Change(namespace, "ingresses", name, &networkingv1.Ingress{})
+		uid := cluster.Objects("ingresses")[namespace+"/"+name]["metadata"].(fake.Object)["uid"].(string)
+		all = append(all, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}})
+	}
+	r := newReplica(t, cluster, "a")
+	write := func(ingresses []*networkingv1.Ingress, resting map[string]time.Time) error {
+		r.opts.Ingresses = func() []*networkingv1.Ingress { return ingresses }
+		w := Wanted{}
+		for _, i := range ingresses {
+			w.Ingresses = append(w.Ingresses, nameOf(i))
+		}
+		return r.writeStatuses(t.Context(), w, []string{"192.0.2.7"}, map[types.UID]published{}, resting)
+	}
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Namespace != "good" {
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	resting := map[string]time.Time{}
+	for round := range 2 { // the second time, the namespace rests
+		before := cluster.Asked("patch", "ingresses/status")
+		err := write(all[:3], resting)
+		want := 1 // into the good namespace
+		if err != nil {
+			want = 2
+		}
+		if n := cluster.Asked("patch", "ingresses/status") - before; n != want || (err != nil) != (round == 0) {
+			t.Errorf("weir has written %d times, with the error %v", n, err)
+		}
+	}
+	if got := statuses(t, cluster); !strings.Contains(got, "192.0.2.7") {
+		t.Errorf("the other namespace has no addresses: %s", got)
+	}
+	before := cluster.Asked("patch", "ingresses/status")
+	if err := write(all[3:], map[string]time.Time{}); err == nil || cluster.Asked("patch", "ingresses/status")-before != mostAway {
+		t.Errorf("the API server is away: %v, after %d attempts", err, cluster.Asked("patch", "ingresses/status")-before)
 	}
 }
 
