@@ -66,6 +66,7 @@ type owned[T any] struct {
 
 // gatewayStatuses are the wanted statuses of the Gateway API, and the work that is left.
 type gatewayStatuses struct {
+	objects    GatewayObjects
 	controller string
 	known      map[*gateway.Status]bool
 	wanted     map[objectKey]*desired
@@ -84,7 +85,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 	if c.opts.Gateways == nil {
 		return
 	}
-	g := gatewayStatuses{known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	g := gatewayStatuses{objects: c.opts.Gateways, known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
 	var looked time.Time // at all objects
 	for again := time.Duration(0); pause(ctx, again, c.gatewayWork); {
 		again = lookAtStatuses
@@ -367,8 +368,8 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 			return nil, false
 		}
 		wanted := d.set
-		if wanted.Published && g.published.known {
-			wanted = wanted.WithPublished(g.published.all)
+		if wanted.Published {
+			wanted = wanted.WithPublished(g.published.or(g.addressesOfParent(o)))
 		}
 		return setFields(&o.Status, &wanted.ListenerSetStatus)
 	case *gatewayv1.HTTPRoute:
@@ -383,6 +384,19 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		return g.ancestorFields(d, o)
 	}
 	return nil, false
+}
+
+// addressesOfParent are the addresses in the status of the Gateway that a ListenerSet names.
+func (g *gatewayStatuses) addressesOfParent(o *gatewayv1.ListenerSet) []gatewayv1.GatewayStatusAddress {
+	name := config.ObjectName{Namespace: o.Namespace, Name: string(o.Spec.ParentRef.Name)}
+	if n := o.Spec.ParentRef.Namespace; n != nil {
+		name.Namespace = string(*n)
+	}
+	parent, _ := g.objects.GatewayObject(gateway.KindGateway, name)
+	if parent, ok := parent.(*gatewayv1.Gateway); ok {
+		return parent.Status.Addresses
+	}
+	return nil
 }
 
 // resources are the resources of the kinds.

@@ -384,3 +384,26 @@ func TestListenerSetsWithoutTheirGateway(t *testing.T) {
 		g.todo[objectKey{gateway.KindListenerSet, config.ObjectName{Namespace: "shop", Name: "set"}}] = true
 	}
 }
+
+// A new leader does not know the published addresses yet. A ListenerSet is programmed if its Gateway has an address.
+func TestListenerSetsAwaitAddresses(t *testing.T) {
+	cluster := fake.New(t)
+	cluster.Change("infra", "gateways", "has", &gatewayv1.Gateway{Status: gatewayv1.GatewayStatus{Addresses: []gatewayv1.GatewayStatusAddress{{Value: "192.0.2.1"}}}})
+	cluster.Change("infra", "gateways", "lacks", &gatewayv1.Gateway{})
+	set := &gateway.SetStatus{Key: gateway.Key{UID: "u"}, Published: true, ListenerSetStatus: gatewayv1.ListenerSetStatus{Conditions: []metav1.Condition{conditionOf("Programmed", "True", 1)}}}
+	for _, c := range []struct {
+		parent    string
+		published publishedAddresses
+		want      metav1.ConditionStatus
+	}{
+		{"has", publishedAddresses{}, "True"}, {"lacks", publishedAddresses{}, "False"}, {"gone", publishedAddresses{}, "False"},
+		{"has", publishedAddresses{known: true}, "False"}, {"lacks", publishedAddresses{known: true, all: []string{"192.0.2.1"}}, "True"},
+	} {
+		g := &gatewayStatuses{objects: knownObjects{t, cluster}, published: c.published, wanted: map[objectKey]*desired{{}: {set: set}}}
+		o := &gatewayv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: gatewayv1.ListenerSetSpec{
+			ParentRef: gatewayv1.ParentGatewayReference{Namespace: new(gatewayv1.Namespace("infra")), Name: gatewayv1.ObjectName(c.parent)}}}
+		if fields, differs := g.statusOf(objectKey{}, o); !differs || fields["conditions"].([]metav1.Condition)[0].Status != c.want {
+			t.Errorf("of a Gateway that %s an address, with %v, the ListenerSet has %v", c.parent, c.published, fields)
+		}
+	}
+}
