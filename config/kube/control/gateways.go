@@ -304,22 +304,28 @@ func (g *gatewayStatuses) inTurn() []objectKey {
 	slices.SortFunc(keys, func(a, b objectKey) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), cmp.Compare(rank(a.kind), rank(b.kind)), strings.Compare(a.Name, b.Name), strings.Compare(a.kind, b.kind))
 	})
-	turns := make(map[objectKey]int, len(keys))
+	inTurn(keys, func(k objectKey) string { return k.Namespace }, g.last)
+	return keys
+}
+
+// inTurn changes the order of keys, of which those of one namespace follow each other: then it has the first of each
+// namespace, beginning behind the namespace last, then the second of each, and so on.
+func inTurn[K comparable](keys []K, namespace func(K) string, last string) {
+	turns := make(map[K]int, len(keys))
 	for i, k := range keys {
-		if i > 0 && keys[i-1].Namespace == k.Namespace {
+		if i > 0 && namespace(keys[i-1]) == namespace(k) {
 			turns[k] = turns[keys[i-1]] + 1
 		}
 	}
-	isNext := func(k objectKey) int {
-		if k.Namespace > g.last {
+	isNext := func(k K) int {
+		if namespace(k) > last {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(keys, func(a, b objectKey) int {
+	slices.SortStableFunc(keys, func(a, b K) int {
 		return cmp.Or(cmp.Compare(turns[a], turns[b]), cmp.Compare(isNext(a), isNext(b)))
 	})
-	return keys
 }
 
 // rank orders kinds.

@@ -258,7 +258,7 @@ func TestServicesThatOthersChange(t *testing.T) {
 			next := *status.Service
 			next.Ports = []gateway.PortPair{{Port: 80, Pod: 20007}}
 			k := keptService{of: &next}
-			if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}}), nil, map[serviceKey]keptService{}) || k.of == nil {
+			if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}}), nil, newServiceWork()) || k.of == nil {
 				t.Error("weir tries again later")
 			}
 			if got := r.refused(); len(got) > 0 {
@@ -277,7 +277,7 @@ func TestServicesWithOneName(t *testing.T) {
 	r := gatewayReplica(t, cluster, "a")
 	first, second := balancedService(config.ServiceLoadBalancer, "", 20000), balancedService(config.ServiceLoadBalancer, "", 20001)
 	second.Service.Key.Name, second.Service.UID = "edge-a", "u2"
-	owners := map[serviceKey]keptService{}
+	owners := newServiceWork()
 	if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{first}), nil, owners) {
 		t.Fatal("there is no Service")
 	}
@@ -406,4 +406,62 @@ func TestListenerSetsAwaitAddresses(t *testing.T) {
 			t.Errorf("of a Gateway that %s an address, with %v, the ListenerSet has %v", c.parent, c.published, fields)
 		}
 	}
+}
+
+// The Services of one namespace do not delay those of another: each has its turn, and a namespace in which the API server
+// fails rests.
+func TestServicesOfNamespacesHaveTheirTurns(t *testing.T) {
+	cluster := fake.New(t)
+	var asked []string
+	bad := map[string]int{}
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Verb == "get" && r.Resource == "services" {
+			asked = append(asked, r.Namespace)
+		}
+		return bad[r.Namespace]
+	})
+	var all []*gateway.Status
+	for i, namespace := range []string{"a", "a", "a", "b", "c", "d"} {
+		s := *balancedService(config.ServiceLoadBalancer, "", 20000).Service
+		s.Key = gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: namespace, Name: fmt.Sprint("g", i)}, UID: types.UID(fmt.Sprint("u", i))}
+		s.Name = fmt.Sprint("g", i, "-weir")
+		all = append(all, &gateway.Status{Service: &s})
+	}
+	r := gatewayReplica(t, cluster, "a")
+	keep := func(work *serviceWork, want string, good bool) {
+		t.Helper()
+		asked = nil
+		if got := r.keepServices(t.Context(), servicesOf(all), nil, work); got != good || strings.Join(asked, " ") != want {
+			t.Errorf("weir asks for the Services of %q, and all is good: %t", asked, got)
+		}
+	}
+	work := newServiceWork()
+	work.last = "a"
+	keep(work, "b c d a a a", true)
+	keep(work, "", true)
+	work = newServiceWork()
+	wake(r.services) // other Services are wanted
+	keep(work, "a", true)
+	<-r.services
+	keep(work, "b c d a a", true)
+
+	bad["a"] = http.StatusUnprocessableEntity // a refusal concerns one Service
+	work = newServiceWork()
+	keep(work, "a b c d a a", false)
+	keep(work, "", false)
+	next := *all[1].Service
+	all[1] = &gateway.Status{Service: &next} // which has changed
+	keep(work, "a", false)
+	bad["a"] = 0
+	for key, f := range work.failed {
+		work.failed[key] = failedService{f.of, time.Now()}
+	}
+	keep(work, "a a a", true)
+
+	bad["a"] = http.StatusInternalServerError
+	work = newServiceWork()
+	keep(work, "a b c d", false)
+	keep(work, "", false)
+	bad["b"], bad["c"] = http.StatusServiceUnavailable, http.StatusServiceUnavailable
+	keep(newServiceWork(), "a b c", false) // the API server is away
 }
