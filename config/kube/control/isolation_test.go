@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -464,4 +466,39 @@ func TestServicesOfNamespacesHaveTheirTurns(t *testing.T) {
 	keep(work, "", false)
 	bad["b"], bad["c"] = http.StatusServiceUnavailable, http.StatusServiceUnavailable
 	keep(newServiceWork(), "a b c", false) // the API server is away
+}
+
+// Somebody creates another Service of the name while weir deletes its own. The other one stays.
+func TestDeletionMeetsAnotherService(t *testing.T) {
+	cluster := fake.New(t)
+	r := gatewayReplica(t, cluster, "a")
+	work := newServiceWork()
+	if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{balancedService(config.ServiceLoadBalancer, "", 20000)}), nil, work) {
+		t.Fatal("there is no Service")
+	}
+	cluster.Before(func(r fake.Request) bool {
+		if r.Verb == "delete" && r.Resource == "services" {
+			cluster.Change("shop", "services", "edge-weir", nil)
+			cluster.Change("shop", "services", "edge-weir", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "theirs"}}})
+		}
+		return true
+	})
+	r.keepServices(t.Context(), nil, nil, work)
+	if got := kept(cluster); !strings.Contains(got, "edge-weir team=theirs") {
+		t.Errorf("the cluster has %s", got)
+	}
+}
+
+// Labels of spec.infrastructure cannot make the EndpointSlices of a Gateway those of another Service or controller.
+func TestLabelsOfSlices(t *testing.T) {
+	s := edgeService("edge-weir", "192.0.2.1").Service
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "victim", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	o := sliceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, &keptService{of: s}, discoveryv1.AddressTypeIPv4)
+	if o.Labels[discoveryv1.LabelServiceName] != "edge-weir" || o.Labels[discoveryv1.LabelManagedBy] != gateway.SliceManager {
+		t.Errorf("the EndpointSlice has the labels %v", o.Labels)
+	}
+	o.Labels[discoveryv1.LabelServiceName] = "victim"
+	if wanted := sliceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, &keptService{of: s}, discoveryv1.AddressTypeIPv4); !correctSlice(o, wanted) || o.Labels[discoveryv1.LabelServiceName] != "edge-weir" {
+		t.Errorf("weir leaves the labels %v", o.Labels)
+	}
 }
