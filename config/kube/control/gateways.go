@@ -34,8 +34,9 @@ const (
 	// conflictPause is the time after which weir compares an object again whose newest version it had
 	// not seen.
 	conflictPause = 100 * time.Millisecond
-	// restNamespace is how long weir writes nothing into a namespace after the API server has failed there.
-	restNamespace = 3 * retryStatuses
+	// restNamespace is how long weir writes no statuses into a namespace after the API server has failed there. It is
+	// longer than retryStatuses, so that the next attempt is for other namespaces.
+	restNamespace = retryStatuses * 3 / 2
 	// mostAway is the number of namespaces, one after the other, in which the API server fails before weir pauses
 	// all writes: then it is away, and not only the webhook of a tenant.
 	mostAway = 3
@@ -65,6 +66,7 @@ type owned[T any] struct {
 
 // gatewayStatuses are the wanted statuses of the Gateway API, and the work that is left.
 type gatewayStatuses struct {
+	objects    GatewayObjects
 	controller string
 	known      map[*gateway.Status]bool
 	wanted     map[objectKey]*desired
@@ -83,7 +85,7 @@ func (c *Control) writeGateways(ctx context.Context) {
 	if c.opts.Gateways == nil {
 		return
 	}
-	g := gatewayStatuses{known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
+	g := gatewayStatuses{objects: c.opts.Gateways, known: map[*gateway.Status]bool{}, wanted: map[objectKey]*desired{}, todo: map[objectKey]bool{}, wrote: map[objectKey]string{}, resting: map[string]time.Time{}}
 	var looked time.Time // at all objects
 	for again := time.Duration(0); pause(ctx, again, c.gatewayWork); {
 		again = lookAtStatuses
@@ -302,22 +304,28 @@ func (g *gatewayStatuses) inTurn() []objectKey {
 	slices.SortFunc(keys, func(a, b objectKey) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), cmp.Compare(rank(a.kind), rank(b.kind)), strings.Compare(a.Name, b.Name), strings.Compare(a.kind, b.kind))
 	})
-	turns := make(map[objectKey]int, len(keys))
+	inTurn(keys, func(k objectKey) string { return k.Namespace }, g.last)
+	return keys
+}
+
+// inTurn changes the order of keys, of which those of one namespace follow each other: then it has the first of each
+// namespace, beginning behind the namespace last, then the second of each, and so on.
+func inTurn[K comparable](keys []K, namespace func(K) string, last string) {
+	turns := make(map[K]int, len(keys))
 	for i, k := range keys {
-		if i > 0 && keys[i-1].Namespace == k.Namespace {
+		if i > 0 && namespace(keys[i-1]) == namespace(k) {
 			turns[k] = turns[keys[i-1]] + 1
 		}
 	}
-	isNext := func(k objectKey) int {
-		if k.Namespace > g.last {
+	isNext := func(k K) int {
+		if namespace(k) > last {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(keys, func(a, b objectKey) int {
+	slices.SortStableFunc(keys, func(a, b K) int {
 		return cmp.Or(cmp.Compare(turns[a], turns[b]), cmp.Compare(isNext(a), isNext(b)))
 	})
-	return keys
 }
 
 // rank orders kinds.
@@ -366,8 +374,8 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 			return nil, false
 		}
 		wanted := d.set
-		if wanted.Published && g.published.known {
-			wanted = wanted.WithPublished(g.published.all)
+		if wanted.Published {
+			wanted = wanted.WithPublished(g.published.or(g.addressesOfParent(o)))
 		}
 		return setFields(&o.Status, &wanted.ListenerSetStatus)
 	case *gatewayv1.HTTPRoute:
@@ -382,6 +390,19 @@ func (g *gatewayStatuses) statusOf(k objectKey, o metav1.Object) (status map[str
 		return g.ancestorFields(d, o)
 	}
 	return nil, false
+}
+
+// addressesOfParent are the addresses in the status of the Gateway that a ListenerSet names.
+func (g *gatewayStatuses) addressesOfParent(o *gatewayv1.ListenerSet) []gatewayv1.GatewayStatusAddress {
+	name := config.ObjectName{Namespace: o.Namespace, Name: string(o.Spec.ParentRef.Name)}
+	if n := o.Spec.ParentRef.Namespace; n != nil {
+		name.Namespace = string(*n)
+	}
+	parent, _ := g.objects.GatewayObject(gateway.KindGateway, name)
+	if parent, ok := parent.(*gatewayv1.Gateway); ok {
+		return parent.Status.Addresses
+	}
+	return nil
 }
 
 // resources are the resources of the kinds.

@@ -243,7 +243,7 @@ func TestGatewaysHavePublishedAddresses(t *testing.T) {
 	kind := gatewayv1.IPAddressType
 	cluster.Change("shop", "gateways", "edge", &gatewayv1.Gateway{Status: gatewayv1.GatewayStatus{Addresses: []gatewayv1.GatewayStatusAddress{{Type: &kind, Value: "192.0.2.9"}}}})
 	cluster.Change("shop", "gateways", "asks", &gatewayv1.Gateway{})
-	cluster.Change("shop", "listenersets", "more", &gatewayv1.ListenerSet{})
+	cluster.Change("shop", "listenersets", "more", &gatewayv1.ListenerSet{Spec: gatewayv1.ListenerSetSpec{ParentRef: gatewayv1.ParentGatewayReference{Name: "edge"}}})
 	key := func(kind, name string) gateway.Key {
 		return gateway.Key{Kind: kind, ObjectName: config.ObjectName{Namespace: "shop", Name: name}, UID: types.UID(cluster.Objects(resources[kind])["shop/"+name]["metadata"].(map[string]any)["uid"].(string))}
 	}

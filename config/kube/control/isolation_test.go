@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -79,6 +82,52 @@ func TestFailuresOfANamespaceStayThere(t *testing.T) {
 	g.todo = map[objectKey]bool{{gateway.KindGateway, config.ObjectName{Namespace: "n0", Name: "g"}}: true}
 	if got := g.again(); got != retryStatuses {
 		t.Errorf("a namespace in which the API server fails has its turn after %v", got)
+	}
+}
+
+// The same applies to the addresses of Ingresses.
+func TestFailuresOfIngressesStayInTheirNamespace(t *testing.T) {
+	cluster := fake.New(t)
+	var all []*networkingv1.Ingress
+	for _, name := range []string{"bad/a", "bad/b", "good/a", "n1/a", "n2/a", "n3/a", "n4/a"} {
+		namespace, name, _ := strings.Cut(name, "/")
+		cluster.Change(namespace, "ingresses", name, &networkingv1.Ingress{})
+		uid := cluster.Objects("ingresses")[namespace+"/"+name]["metadata"].(fake.Object)["uid"].(string)
+		all = append(all, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}})
+	}
+	r := newReplica(t, cluster, "a")
+	write := func(ingresses []*networkingv1.Ingress, resting map[string]time.Time) error {
+		r.opts.Ingresses = func() []*networkingv1.Ingress { return ingresses }
+		w := Wanted{}
+		for _, i := range ingresses {
+			w.Ingresses = append(w.Ingresses, nameOf(i))
+		}
+		return r.writeStatuses(t.Context(), w, []string{"192.0.2.7"}, map[types.UID]published{}, resting)
+	}
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Namespace != "good" {
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	resting := map[string]time.Time{}
+	for round := range 2 { // the second time, the namespace rests
+		before := cluster.Asked("patch", "ingresses/status")
+		err := write(all[:3], resting)
+		want := 1 // into the good namespace
+		if err != nil {
+			want = 2
+		}
+		if n := cluster.Asked("patch", "ingresses/status") - before; n != want || (err != nil) != (round == 0) {
+			t.Errorf("weir has written %d times, with the error %v", n, err)
+		}
+	}
+	if got := statuses(t, cluster); !strings.Contains(got, "192.0.2.7") {
+		t.Errorf("the other namespace has no addresses: %s", got)
+	}
+	before := cluster.Asked("patch", "ingresses/status")
+	if err := write(all[3:], map[string]time.Time{}); err == nil || cluster.Asked("patch", "ingresses/status")-before != mostAway {
+		t.Errorf("the API server is away: %v, after %d attempts", err, cluster.Asked("patch", "ingresses/status")-before)
 	}
 }
 
@@ -211,7 +260,7 @@ func TestServicesThatOthersChange(t *testing.T) {
 			next := *status.Service
 			next.Ports = []gateway.PortPair{{Port: 80, Pod: 20007}}
 			k := keptService{of: &next}
-			if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}}), nil, map[serviceKey]keptService{}) || k.of == nil {
+			if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{{Service: &next}}), nil, newServiceWork()) || k.of == nil {
 				t.Error("weir tries again later")
 			}
 			if got := r.refused(); len(got) > 0 {
@@ -230,7 +279,7 @@ func TestServicesWithOneName(t *testing.T) {
 	r := gatewayReplica(t, cluster, "a")
 	first, second := balancedService(config.ServiceLoadBalancer, "", 20000), balancedService(config.ServiceLoadBalancer, "", 20001)
 	second.Service.Key.Name, second.Service.UID = "edge-a", "u2"
-	owners := map[serviceKey]keptService{}
+	owners := newServiceWork()
 	if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{first}), nil, owners) {
 		t.Fatal("there is no Service")
 	}
@@ -335,5 +384,121 @@ func TestListenerSetsWithoutTheirGateway(t *testing.T) {
 			t.Errorf("step %d: another controller's condition has the reason %s", i, reason)
 		}
 		g.todo[objectKey{gateway.KindListenerSet, config.ObjectName{Namespace: "shop", Name: "set"}}] = true
+	}
+}
+
+// A new leader does not know the published addresses yet. A ListenerSet is programmed if its Gateway has an address.
+func TestListenerSetsAwaitAddresses(t *testing.T) {
+	cluster := fake.New(t)
+	cluster.Change("infra", "gateways", "has", &gatewayv1.Gateway{Status: gatewayv1.GatewayStatus{Addresses: []gatewayv1.GatewayStatusAddress{{Value: "192.0.2.1"}}}})
+	cluster.Change("infra", "gateways", "lacks", &gatewayv1.Gateway{})
+	set := &gateway.SetStatus{Key: gateway.Key{UID: "u"}, Published: true, ListenerSetStatus: gatewayv1.ListenerSetStatus{Conditions: []metav1.Condition{conditionOf("Programmed", "True", 1)}}}
+	for _, c := range []struct {
+		parent    string
+		published publishedAddresses
+		want      metav1.ConditionStatus
+	}{
+		{"has", publishedAddresses{}, "True"}, {"lacks", publishedAddresses{}, "False"}, {"gone", publishedAddresses{}, "False"},
+		{"has", publishedAddresses{known: true}, "False"}, {"lacks", publishedAddresses{known: true, all: []string{"192.0.2.1"}}, "True"},
+	} {
+		g := &gatewayStatuses{objects: knownObjects{t, cluster}, published: c.published, wanted: map[objectKey]*desired{{}: {set: set}}}
+		o := &gatewayv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}, Spec: gatewayv1.ListenerSetSpec{
+			ParentRef: gatewayv1.ParentGatewayReference{Namespace: new(gatewayv1.Namespace("infra")), Name: gatewayv1.ObjectName(c.parent)}}}
+		if fields, differs := g.statusOf(objectKey{}, o); !differs || fields["conditions"].([]metav1.Condition)[0].Status != c.want {
+			t.Errorf("of a Gateway that %s an address, with %v, the ListenerSet has %v", c.parent, c.published, fields)
+		}
+	}
+}
+
+// The Services of one namespace do not delay those of another: each has its turn, and a namespace in which the API server
+// fails rests.
+func TestServicesOfNamespacesHaveTheirTurns(t *testing.T) {
+	cluster := fake.New(t)
+	var asked []string
+	bad := map[string]int{}
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Verb == "get" && r.Resource == "services" {
+			asked = append(asked, r.Namespace)
+		}
+		return bad[r.Namespace]
+	})
+	var all []*gateway.Status
+	for i, namespace := range []string{"a", "a", "a", "b", "c", "d"} {
+		s := *balancedService(config.ServiceLoadBalancer, "", 20000).Service
+		s.Key = gateway.Key{Kind: gateway.KindGateway, ObjectName: config.ObjectName{Namespace: namespace, Name: fmt.Sprint("g", i)}, UID: types.UID(fmt.Sprint("u", i))}
+		s.Name = fmt.Sprint("g", i, "-weir")
+		all = append(all, &gateway.Status{Service: &s})
+	}
+	r := gatewayReplica(t, cluster, "a")
+	keep := func(work *serviceWork, want string, good bool) {
+		t.Helper()
+		asked = nil
+		if got := r.keepServices(t.Context(), servicesOf(all), nil, work); got != good || strings.Join(asked, " ") != want {
+			t.Errorf("weir asks for the Services of %q, and all is good: %t", asked, got)
+		}
+	}
+	work := newServiceWork()
+	work.last = "a"
+	keep(work, "b c d a a a", true)
+	keep(work, "", true)
+	work = newServiceWork()
+	wake(r.services) // other Services are wanted
+	keep(work, "a", true)
+	<-r.services
+	keep(work, "b c d a a", true)
+
+	bad["a"] = http.StatusUnprocessableEntity // a refusal concerns one Service
+	work = newServiceWork()
+	keep(work, "a b c d a a", false)
+	keep(work, "", false)
+	next := *all[1].Service
+	all[1] = &gateway.Status{Service: &next} // which has changed
+	keep(work, "a", false)
+	bad["a"] = 0
+	for key, f := range work.failed {
+		work.failed[key] = failedService{f.of, time.Now()}
+	}
+	keep(work, "a a a", true)
+
+	bad["a"] = http.StatusInternalServerError
+	work = newServiceWork()
+	keep(work, "a b c d", false)
+	keep(work, "", false)
+	bad["b"], bad["c"] = http.StatusServiceUnavailable, http.StatusServiceUnavailable
+	keep(newServiceWork(), "a b c", false) // the API server is away
+}
+
+// Somebody creates another Service of the name while weir deletes its own. The other one stays.
+func TestDeletionMeetsAnotherService(t *testing.T) {
+	cluster := fake.New(t)
+	r := gatewayReplica(t, cluster, "a")
+	work := newServiceWork()
+	if !r.keepServices(t.Context(), servicesOf([]*gateway.Status{balancedService(config.ServiceLoadBalancer, "", 20000)}), nil, work) {
+		t.Fatal("there is no Service")
+	}
+	cluster.Before(func(r fake.Request) bool {
+		if r.Verb == "delete" && r.Resource == "services" {
+			cluster.Change("shop", "services", "edge-weir", nil)
+			cluster.Change("shop", "services", "edge-weir", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "theirs"}}})
+		}
+		return true
+	})
+	r.keepServices(t.Context(), nil, nil, work)
+	if got := kept(cluster); !strings.Contains(got, "edge-weir team=theirs") {
+		t.Errorf("the cluster has %s", got)
+	}
+}
+
+// Labels of spec.infrastructure cannot make the EndpointSlices of a Gateway those of another Service or controller.
+func TestLabelsOfSlices(t *testing.T) {
+	s := edgeService("edge-weir", "192.0.2.1").Service
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "victim", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	o := sliceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, &keptService{of: s}, discoveryv1.AddressTypeIPv4)
+	if o.Labels[discoveryv1.LabelServiceName] != "edge-weir" || o.Labels[discoveryv1.LabelManagedBy] != gateway.SliceManager {
+		t.Errorf("the EndpointSlice has the labels %v", o.Labels)
+	}
+	o.Labels[discoveryv1.LabelServiceName] = "victim"
+	if wanted := sliceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, &keptService{of: s}, discoveryv1.AddressTypeIPv4); !correctSlice(o, wanted) || o.Labels[discoveryv1.LabelServiceName] != "edge-weir" {
+		t.Errorf("weir leaves the labels %v", o.Labels)
 	}
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -54,11 +55,11 @@ func (c *Control) writeServices(ctx context.Context) {
 	if c.opts.Gateways == nil {
 		return
 	}
-	kept := map[serviceKey]keptService{}
+	work := newServiceWork()
 	for again := time.Duration(0); pause(ctx, again, c.services); {
 		again = lookAtServices
 		w, known := c.want()
-		if known && !c.keepServices(ctx, servicesOf(w.Gateways), w.Replicas, kept) {
+		if known && !c.keepServices(ctx, servicesOf(w.Gateways), w.Replicas, work) {
 			again = retryStatuses
 		}
 	}
@@ -89,13 +90,56 @@ func servicesOf(all []*gateway.Status) map[serviceKey]*gateway.Service {
 	return wanted
 }
 
-// keepServices writes what differs from the wanted Services. It returns false if something failed.
-func (c *Control) keepServices(ctx context.Context, wanted map[serviceKey]*gateway.Service, replicas []*discoveryv1.EndpointSlice, kept map[serviceKey]keptService) bool {
-	good := true
-	try := func(key serviceKey, f func() error) bool {
+// serviceWork is what a leader knows about the Services of Gateways.
+type serviceWork struct {
+	kept map[serviceKey]keptService
+	// failed are the Services that the API server has refused. There is no attempt for the same Service before until.
+	failed map[serviceKey]failedService
+	// resting are the namespaces in which the API server has failed, and until when weir writes nothing there.
+	resting map[string]time.Time
+	last    string // the namespace of the last write
+}
+
+type failedService struct {
+	of    *gateway.Service
+	until time.Time
+}
+
+func newServiceWork() *serviceWork {
+	return &serviceWork{kept: map[serviceKey]keptService{}, failed: map[serviceKey]failedService{}, resting: map[string]time.Time{}}
+}
+
+// mayTry reports whether there is an attempt for a Service now.
+func (w *serviceWork) mayTry(key serviceKey, s *gateway.Service) bool {
+	f := w.failed[key]
+	return time.Now().After(w.resting[key.gateway.Namespace]) && (f.of != s || time.Now().After(f.until))
+}
+
+// note notes the result of an attempt.
+func (w *serviceWork) note(key serviceKey, s *gateway.Service, err error) {
+	w.last = key.gateway.Namespace
+	switch {
+	case err == nil:
+		delete(w.failed, key)
+	case isAway(err):
+		w.resting[key.gateway.Namespace] = time.Now().Add(restNamespace)
+	default:
+		w.failed[key] = failedService{s, time.Now().Add(retryStatuses)}
+	}
+}
+
+// isAway is api.IsAway for errors that may also be refusals of weir itself.
+func isAway(err error) bool { return api.IsAway(err) && !errors.As(err, &othersObject{}) }
+
+// keepServices writes what differs from the wanted Services, for each namespace in turn. It ends early when other
+// Services are wanted, or when the API server is away. It returns false if something failed.
+func (c *Control) keepServices(ctx context.Context, wanted map[serviceKey]*gateway.Service, replicas []*discoveryv1.EndpointSlice, work *serviceWork) bool {
+	c.forgetRefusals(wanted)
+	maps.DeleteFunc(work.failed, func(key serviceKey, f failedService) bool { return wanted[key] != f.of })
+	good, away := true, 0
+	try := func(key serviceKey, s *gateway.Service, f func() error) (done bool) {
 		const what = "keep the Services of Gateways"
-		namespace := key.gateway.Namespace
-		if !c.mayTry(what, namespace) {
+		if !work.mayTry(key, s) || !c.mayTry(what, key.gateway.Namespace) {
 			good = false
 			return false
 		}
@@ -104,18 +148,23 @@ func (c *Control) keepServices(ctx context.Context, wanted map[serviceKey]*gatew
 			err = nil // the Gateway goes with its namespace
 		}
 		c.outcome(what, key.object().String()+" "+key.gateway.Name, err) // another Gateway that works does not end its trouble
-		c.deny(what, namespace, err)
+		c.deny(what, key.gateway.Namespace, err)
+		work.note(key, s, err)
+		if away++; !isAway(err) {
+			away = 0
+		}
 		good = good && err == nil
 		return err == nil
 	}
-	c.forgetRefusals(wanted)
-	for _, key := range slices.SortedFunc(maps.Keys(kept), compareServices) {
-		if wanted[key] == nil && try(key, func() error { return c.dropService(ctx, key.object(), kept[key].of) }) {
-			delete(kept, key)
+	for _, key := range slices.SortedFunc(maps.Keys(work.kept), compareServices) {
+		if former := work.kept[key].of; wanted[key] == nil && try(key, former, func() error { return c.dropService(ctx, key.object(), former) }) {
+			delete(work.kept, key)
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(wanted), compareServices) {
-		s, was := wanted[key], kept[key]
+	keys := slices.SortedFunc(maps.Keys(wanted), compareServices)
+	inTurn(keys, func(k serviceKey) string { return k.gateway.Namespace }, work.last)
+	for _, key := range keys {
+		s, was := wanted[key], work.kept[key]
 		k := keptService{of: s, at: time.Now()}
 		if s.Behind != nil {
 			k.replicas = replicas
@@ -127,15 +176,20 @@ func (c *Control) keepServices(ctx context.Context, wanted map[serviceKey]*gatew
 			}
 			k.at, keep = was.at, c.keepSlices // only Pods of weir have come, gone or changed
 		}
-		done := try(key, func() error {
+		tried := false
+		done := try(key, s, func() error {
+			tried = true
 			err := keep(ctx, key.object(), &k)
 			c.noteRefusal(s, err)
 			return err
 		})
-		if done {
-			kept[key] = k
+		switch {
+		case done:
+			work.kept[key] = k
+		case away == mostAway:
+			return false
 		}
-		if !pause(ctx, servicePace, nil) {
+		if tried && (!pause(ctx, servicePace, nil) || len(c.services) > 0) {
 			return good
 		}
 	}
@@ -222,6 +276,13 @@ type object struct {
 	optional bool // it need not exist
 }
 
+// othersObject is the error of an object that does not belong to its Gateway.
+type othersObject struct{ o *object }
+
+func (e othersObject) Error() string {
+	return fmt.Sprintf("weir cannot keep the %s %s for the Gateway %s, because it exists already and does not belong to the Gateway; delete it, or rename the Gateway", e.o.resource, e.o.name, e.o.owner.Name)
+}
+
 // kubeObject is an object of a kind that the client knows.
 type kubeObject interface {
 	metav1.Object
@@ -255,7 +316,7 @@ func (o *object) keepOnce(ctx context.Context, found, wanted kubeObject, correct
 		wanted.SetOwnerReferences([]metav1.OwnerReference{o.owner})
 		err = o.client.Post().Namespace(o.name.Namespace).Resource(o.resource).Body(wanted).Do(ctx).Error()
 	case err == nil && !belongsTo(found, o.owner.UID):
-		return fmt.Errorf("weir cannot keep the %s %s for the Gateway %s, because it exists already and does not belong to the Gateway; delete it, or rename the Gateway", o.resource, o.name, o.owner.Name)
+		return othersObject{o}
 	case err == nil && correct():
 		verb = "update"
 		err = o.client.Put().Namespace(o.name.Namespace).Resource(o.resource).Name(o.name.Name).Body(found).Do(ctx).Error()

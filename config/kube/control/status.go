@@ -37,7 +37,7 @@ type published struct {
 
 // publish writes statuses until ctx ends.
 func (c *Control) publish(ctx context.Context) {
-	wrote := make(map[types.UID]published)
+	wrote, resting := make(map[types.UID]published), make(map[string]time.Time)
 	var from addresses
 	defer from.stop()
 	for again := time.Duration(0); pause(ctx, again, c.statuses); {
@@ -59,16 +59,19 @@ func (c *Control) publish(ctx context.Context) {
 				delete(wrote, uid)
 			}
 		}
-		if err := c.writeStatuses(ctx, w, wanted, wrote); err != nil {
+		if err := c.writeStatuses(ctx, w, wanted, wrote, resting); err != nil {
 			again = retryStatuses
 		}
 	}
 }
 
-// writeStatuses writes the statuses that differ from the wanted ones. It ends early
-// when the wanted state changes.
-func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, wrote map[types.UID]published) error {
+// writeStatuses writes the statuses that differ from the wanted ones. It ends early when the wanted state changes, or
+// when the API server is away. If the API server fails in one namespace only, the others get their statuses: resting has
+// the namespaces in which it has failed, and until when weir writes nothing there.
+func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, wrote map[types.UID]published, resting map[string]time.Time) error {
 	ours := setOf(w.Ingresses)
+	var failed error
+	away := 0
 	for _, i := range c.opts.Ingresses() {
 		var addresses []string
 		version := ""
@@ -80,10 +83,17 @@ func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, 
 		if p, ok := wrote[i.UID]; slices.Equal(shown(i), addresses) || ok && slices.Equal(p.addresses, addresses) || !c.mayTry("statuses", i.Namespace) {
 			continue
 		}
-		if err := c.writeStatus(ctx, i, addresses, version); api.IsAway(err) {
-			return err
+		if time.Now().Before(resting[i.Namespace]) {
+			continue
 		}
-		wrote[i.UID] = published{time.Now(), addresses}
+		if err := c.writeStatus(ctx, i, addresses, version); api.IsAway(err) {
+			failed, resting[i.Namespace] = err, time.Now().Add(restNamespace)
+			if away++; away == mostAway {
+				return err
+			}
+		} else {
+			away, wrote[i.UID] = 0, published{time.Now(), addresses}
+		}
 		if !pause(ctx, statusPace, nil) {
 			return ctx.Err()
 		}
@@ -91,7 +101,7 @@ func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, 
 			return nil // and begin again
 		}
 	}
-	return nil
+	return failed
 }
 
 func nameOf(i *networkingv1.Ingress) config.ObjectName {

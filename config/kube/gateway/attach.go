@@ -232,7 +232,16 @@ func (g *Gateway) separate() {
 		on   *Listener
 		kind string
 	}
-	known := map[place]*hostIndex{}
+	known, wild := map[place]*hostIndex{}, map[hostKey]bool{}
+	for _, a := range g.Routes {
+		for _, b := range a.Bound {
+			for _, host := range b.Hostnames {
+				if k := keyOf(host); k.below {
+					wild[k] = true
+				}
+			}
+		}
+	}
 	for i, a := range g.Routes {
 		other := map[string]string{KindHTTPRoute: KindGRPCRoute, KindGRPCRoute: KindHTTPRoute}[a.Kind]
 		if other == "" || a.Accept != nil {
@@ -254,7 +263,7 @@ func (g *Gateway) separate() {
 		for _, b := range a.Bound {
 			at := place{b.Listener, a.Kind}
 			if known[at] == nil {
-				known[at] = &hostIndex{map[string]int{}, map[string]int{}}
+				known[at] = &hostIndex{map[hostKey]int{}, map[hostKey]int{}, wild}
 			}
 			for _, host := range b.Hostnames {
 				known[at].add(host, i)
@@ -282,7 +291,7 @@ func (g *Gateway) Covering(port int, host string) *Listener {
 	if g.owners == nil {
 		g.owners = map[hostOnPort]*Listener{}
 		for _, l := range g.Listeners {
-			if at := (hostOnPort{l.Port, l.Hostname}); l.Owns() && g.owners[at] == nil {
+			if at := (hostOnPort{l.Port, keyOf(l.Hostname)}); l.Owns() && g.owners[at] == nil {
 				g.owners[at] = l
 			}
 		}
@@ -298,5 +307,5 @@ func (g *Gateway) Covering(port int, host string) *Listener {
 // hostOnPort is a host name of a port.
 type hostOnPort struct {
 	port int
-	host string
+	host hostKey
 }

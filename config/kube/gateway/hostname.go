@@ -31,37 +31,46 @@ func covers(wildcard, name string) bool {
 	return ok && rest != ""
 }
 
+// hostKey is a host name, or all names below one. It shares the memory of the text from which it comes.
+type hostKey struct {
+	name  string
+	below bool // all names below; of the empty name: every name
+}
+
+func keyOf(name string) hostKey {
+	if name == "" {
+		return hostKey{"", true}
+	}
+	rest, wild := strings.CutPrefix(name, "*.")
+	return hostKey{rest, wild}
+}
+
 // wider yields a host name, and then each name that has all its names, the most specific one first: wildcards, and
 // the empty name, which is every name.
-func wider(name string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		rest := strings.TrimPrefix(name, "*.")
-		for next, ok := name, true; ok && next != ""; {
-			if !yield(next) {
-				return
-			}
-			if _, rest, ok = strings.Cut(rest, "."); ok {
-				next = "*." + rest
-			}
+func wider(name string) iter.Seq[hostKey] {
+	return func(yield func(hostKey) bool) {
+		for k := keyOf(name); yield(k) && k.name != ""; {
+			_, rest, _ := strings.Cut(k.name, ".")
+			k = hostKey{rest, true}
 		}
-		yield("")
 	}
 }
 
 // hostIndex finds host names that have names in common with another one. It knows the first owner of each.
 type hostIndex struct {
-	of    map[string]int // by name
-	below map[string]int // by each name that has all names of one that is known
+	of    map[hostKey]int
+	below map[hostKey]int  // by each of the wildcards that has all names of one that is known
+	wild  map[hostKey]bool // the wildcards that anybody looks for
 }
 
 // add adds a name, unless it is known. Owners come in order.
 func (x *hostIndex) add(name string, owner int) {
-	if _, known := x.of[name]; known {
+	if _, known := x.of[keyOf(name)]; known {
 		return
 	}
-	x.of[name] = owner
+	x.of[keyOf(name)] = owner
 	for above := range wider(name) {
-		if _, known := x.below[above]; !known {
+		if _, known := x.below[above]; !known && x.wild[above] {
 			x.below[above] = owner
 		}
 	}
@@ -78,7 +87,7 @@ func (x *hostIndex) find(name string) int {
 			first = owner
 		}
 	}
-	owner, known := x.below[name]
+	owner, known := x.below[keyOf(name)]
 	take(owner, known)
 	for above := range wider(name) {
 		owner, known = x.of[above]

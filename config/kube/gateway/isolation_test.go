@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -228,5 +229,17 @@ func TestOneAddressInTwoStatuses(t *testing.T) {
 		if len(old) != 1 || old[0].String() != "192.0.2.3" || len(young) > 0 && young[0] == old[0] || (len(young) == 0) != (asked[1] != "") {
 			t.Errorf("%q: the older Gateway has %v, the younger %v", asked, old, young)
 		}
+	}
+}
+
+// Labels of spec.infrastructure do not hide whose Service it is.
+func TestLabelsOfServices(t *testing.T) {
+	g := gatewayNamed("edge", 1)
+	g.Spec.GatewayClassName = "weir"
+	g.Spec.Infrastructure = &gatewayv1.GatewayInfrastructure{Labels: map[gatewayv1.LabelKey]gatewayv1.LabelValue{
+		managedBy: "somebody", gatewayv1.GatewayNameLabelKey: "other", gatewayv1.GatewayClassNameLabelKey: "other", "team": "a"}}
+	s := (&Gateway{Object: g, Assigned: &Assigned{}}).Service()
+	if want := map[string]string{managedBy: manager, gatewayv1.GatewayNameLabelKey: "edge", gatewayv1.GatewayClassNameLabelKey: "weir", "team": "a"}; !maps.Equal(s.Labels, want) {
+		t.Errorf("the Service has the labels %v", s.Labels)
 	}
 }
