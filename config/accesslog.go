@@ -70,7 +70,7 @@ func (f LogFormat) IsObject() bool { return strings.HasPrefix(string(f), "{{") }
 // ValidLogTemplate reports whether a configuration may have s as a template.
 func ValidLogTemplate(s string) bool {
 	format, err := logFormat.parse(s)
-	return err == nil && format.IsTemplate()
+	return err == nil && format.IsTemplate() && isOneLine(s)
 }
 
 // LogPart is a field, or else literal text.

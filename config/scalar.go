@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // scalar marks dst and returns the text of a scalar that has one of the shapes. A value
@@ -35,11 +36,16 @@ func (d *decoder) str(dst any, n *Tree, p path) (string, bool) {
 	case s == "":
 		d.fail(n, p, "is empty; give it a value, or take the key out")
 		return "", false
-	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
+	case !isOneLine(s):
 		d.fail(n, p, "contains control characters or broken UTF-8; write plain text on one line")
 		return "", false
 	}
 	return s, true
+}
+
+// isOneLine reports whether text has neither control characters nor what stands for broken UTF-8.
+func isOneLine(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError })
 }
 
 // text is any text.

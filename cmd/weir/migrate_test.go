@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
+	"github.com/weirproxy/weir/config/kube/controller"
 )
 
 // TestMigrate compares the output with the files in testdata/migrate, and loads each as a configuration.
@@ -34,6 +36,25 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("%s: %v; migrate prints\n%s", golden, err, out)
 		}
 	}
+}
+
+// Whatever format an access log has, weir accepts the file that migrate prints, and the file has the template.
+func FuzzMigratedLogFormat(f *testing.F) {
+	for _, format := range []string{`{"time": "$time_iso8601", "status": $status, "of": {"ip": "$remote_addr"}}`, "$remote_addr\t$status", `"$request" \\ \x01 $status`,
+		"$status \xff\u2028\ufeff\U0010ffff", "$$status", "${status}$", "$status #: {", "- $status", "$status\x7f\u0085"} {
+		f.Add(format)
+	}
+	f.Fuzz(func(t *testing.T, format string) {
+		in := controller.Installation{Data: map[string]string{"log-format-upstream": format}}
+		text, _ := in.File()
+		c, err := file.Parse("weir.yaml", []byte(text), func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatalf("%q: the configuration does not load: %v\n%s", format, err, text)
+		}
+		if got := c.AccessLog.Format; got != config.LogIngressNginx && !got.IsTemplate() {
+			t.Errorf("%q becomes %s", format, got)
+		}
+	})
 }
 
 func TestMigrateChooses(t *testing.T) {
