@@ -502,3 +502,23 @@ func TestLabelsOfSlices(t *testing.T) {
 		t.Errorf("weir leaves the labels %v", o.Labels)
 	}
 }
+
+// weir corrects a Service that somebody has changed: it leaves labels and annotations of others, and no selector.
+func TestCorrectedServices(t *testing.T) {
+	s := edgeService("edge-weir", "192.0.2.1").Service
+	o := serviceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, s)
+	if correctService(o, s) {
+		t.Error("a new Service has to be corrected")
+	}
+	o.Labels, o.Annotations = map[string]string{"theirs": "x", "team": "b"}, map[string]string{"theirs": "y"}
+	o.Spec.Selector = map[string]string{"app": "victim"}
+	if !correctService(o, s) || len(o.Spec.Selector) > 0 {
+		t.Errorf("the Service has the selector %v", o.Spec.Selector)
+	}
+	if o.Labels["theirs"] != "x" || o.Labels["team"] != "a" || o.Annotations["theirs"] != "y" || o.Annotations["note"] != "b" {
+		t.Errorf("the Service has the labels %v and the annotations %v", o.Labels, o.Annotations)
+	}
+	if correctService(o, s) {
+		t.Error("a corrected Service has to be corrected again")
+	}
+}
