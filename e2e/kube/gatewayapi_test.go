@@ -113,13 +113,15 @@ func TestGatewayAPI(t *testing.T) {
 		"-organization=weirproxy", "-project=weir", "-url=https://github.com/weirproxy/weir", "-version=main", "-contact=https://github.com/weirproxy/weir/issues", "-report-output="+made)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "admin.kubeconfig"))
 	began := time.Now()
+	namespaces := []string{"gateway-conformance-infra", "gateway-conformance-app-backend", "gateway-conformance-web-backend"}
+	s.kubectl(append([]string{"delete", "namespace", "--ignore-not-found"}, namespaces...)...) // with -count they may be ending
 	p, err := start("gateway-suite", log, cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.kill()
-		s.kubectl("delete", "namespace", "--wait=false", "--ignore-not-found", "gateway-conformance-infra", "gateway-conformance-app-backend", "gateway-conformance-web-backend")
+		s.kubectl(append([]string{"delete", "namespace", "--wait=false", "--ignore-not-found"}, namespaces...)...)
 	})
 	<-p.exited
 	t.Logf("the suite took %v", time.Since(began).Round(time.Second))
