@@ -11,7 +11,7 @@ func TestIngressErrors(t *testing.T) {
 		ingress("a/own", 1, "own.test Prefix / app", "custom-http-errors: 404,413", "disable-proxy-intercept-errors: true", "default-backend: errors", "proxy-body-size: 1")+
 		ingress("a/nobody", 1, "nobody.test Prefix / app", "custom-http-errors: 404")+
 		ingress("a/errors", 1, "errors.test Prefix / errors"))
-	for request, want := range map[string]string{
+	wantAnswers(t, i, map[string]string{
 		"GET http://all.test/x?y=z":                      "200 app GET /x?y=z",
 		"GET http://all.test/x?y=z\nWant-Status: 404":    "404 errors GET /?y=z",
 		"GET http://all.test/x\nWant-Status: 500":        "500 app GET /x",
@@ -20,12 +20,7 @@ func TestIngressErrors(t *testing.T) {
 		"GET http://own.test/x\nContent-Length: 2\n\nxx": "200 errors GET /",
 		"GET http://nobody.test/x\nWant-Status: 404":     "404 app GET /x",
 		"HEAD http://all.test/x\nWant-Status: 404":       "404 ",
-	} {
-		a := i.ask(request)
-		if got := strings.TrimPrefix(a.Status, "HTTP/1.1 ")[:4] + a.first; got != want {
-			t.Errorf("%s: %q, want %q", request, got, want)
-		}
-	}
+	})
 	got := i.ask("GET http://all.test/x?y\nWant-Status: 404\nAccept: text/html\nX-Code: forged\nX_Namespace: forged\nCookie: a=b\nContent-Type: text/css\nX-Forwarded-For: 192.0.2.1").body
 	for _, line := range []string{"Host: all.test", "X-Code: 404", "X-Format: text/html", "X-Original-Uri: /x?y", "X-Namespace: a", "X-Ingress-Name: all", "X-Service-Name: app", "X-Service-Port: 80", "Cookie: a=b", "X-Forwarded-For: 127.0.0.1", "X-Request-Id: "} {
 		if strings.Count(got, "\n"+line) != 1 {
@@ -44,16 +39,11 @@ func TestIngressErrorsOfAllNamespaces(t *testing.T) {
 	file := strings.Replace(ingressFile, "class: weir", "class: weir, ingress_nginx: {config_map: a/controller, default_backend: web/errors}", 1)
 	i := newIngressRig(t, file, ingress("a/shared", 1, "shared.test Prefix / app, shared.test Prefix /empty empty", "custom-http-errors: 404,503")+
 		ingress("web/errors", 1, "errors.test Prefix / errors"))
-	for request, want := range map[string]string{
+	wantAnswers(t, i, map[string]string{
 		"GET http://shared.test/x?y\nWant-Status: 404": "404 errors GET /?y",
 		"GET http://shared.test/x\nWant-Status: 500":   "500 app GET /x",
 		"GET http://shared.test/empty":                 "200 errors GET /",
-	} {
-		a := i.ask(request)
-		if got := strings.TrimPrefix(a.Status, "HTTP/1.1 ")[:4] + a.first; got != want {
-			t.Errorf("%s: %q, want %q", request, got, want)
-		}
-	}
+	})
 	wantLines(t, i.ask("GET http://shared.test/x\nWant-Status: 404"), "X-Code: 404", "X-Namespace: a", "X-Ingress-Name: shared", "X-Service-Name: app")
 }
 
@@ -93,6 +83,17 @@ func TestIngressDefaultBackend(t *testing.T) {
 		t.Errorf("%d %q", got.StatusCode, got.first)
 	}
 	wantLines(t, got, "X-Code: 503", "X-Ingress-Name: default-backend", "X-Service-Name: empty")
+}
+
+// wantAnswers checks the status and the first line of the response to each request.
+func wantAnswers(t *testing.T, i *ingressRig, wants map[string]string) {
+	t.Helper()
+	for request, want := range wants {
+		a := i.ask(request)
+		if got := strings.TrimPrefix(a.Status, "HTTP/1.1 ")[:4] + a.first; got != want {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+	}
 }
 
 // wantLines checks that a server got HTTP headers, each once.

@@ -61,8 +61,8 @@ func (v *conversion) sharedBackend(c *claim.Claim, tell bool) *Backend {
 	return v.standIn(c, n.DefaultBackend, "default backend in weir's configuration (kubernetes.ingress_nginx.default_backend)", tell)
 }
 
-// standIn returns the backend for the first port of a Service that gets requests in place of that of a claim; nil: it
-// gets none, and an event says why if tell is true. what is what the Service is for.
+// standIn returns the backend for the first port of a default backend; nil: the Service cannot get requests. If tell is
+// true, an event says why. what names the default backend in the event.
 func (v *conversion) standIn(c *claim.Claim, source config.ObjectName, what string, tell bool) *Backend {
 	b, err := v.serving(source, v.firstOf(source))
 	guarded := v.serviceGuards(source) != nil

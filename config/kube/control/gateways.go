@@ -247,7 +247,7 @@ func (c *Control) workOff(ctx context.Context, g *gatewayStatuses) error {
 		case err == nil && changed:
 			g.wrote[k] = o.GetResourceVersion()
 			g.forgetOrphan(k)
-		default: // the API server refuses the status, or drops what is new in it: no other version will come
+		default: // The API server refused the status, or left the change out. The object has no new version, so weir waits for none.
 			g.done(k)
 		}
 		if !api.IsAway(err) {
@@ -413,8 +413,8 @@ var resources = map[string]string{
 }
 
 // writeGatewayStatus replaces fields of the status of an object. The API server refuses the change if
-// the object has another version by now. changed is false if the object is the same as before: the API server has
-// dropped what is new, because its definition of the kind does not have it.
+// the object has another version by now. changed is false if the object is the same as before: the API server leaves
+// out fields that its definition of the kind does not have.
 func (c *Control) writeGatewayStatus(ctx context.Context, k objectKey, o metav1.Object, version string, status map[string]any) (changed bool, err error) {
 	limited, cancel := whole(ctx)
 	defer cancel()

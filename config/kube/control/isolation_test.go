@@ -299,7 +299,7 @@ func TestServicesWithOneName(t *testing.T) {
 	}
 }
 
-// Two controllers write into the status of one route: both are content with what they find.
+// Two controllers have entries in the status of one route. After each has written its entry, neither writes again.
 func TestEntriesKeepTheirPlaces(t *testing.T) {
 	entry := func(controller, parent string) gatewayv1.RouteParentStatus {
 		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller), ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(parent)},
@@ -503,7 +503,7 @@ func TestLabelsOfSlices(t *testing.T) {
 	}
 }
 
-// weir corrects a Service that somebody has changed: it leaves labels and annotations of others, and no selector.
+// weir corrects a Service that somebody has changed. It removes a selector, and keeps the labels and annotations of others.
 func TestCorrectedServices(t *testing.T) {
 	s := edgeService("edge-weir", "192.0.2.1").Service
 	o := serviceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, s)

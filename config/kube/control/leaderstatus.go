@@ -56,8 +56,8 @@ func (p *publishedAddresses) or(now []gatewayv1.GatewayStatusAddress) []string {
 	return all
 }
 
-// noteRefusal notes the result of a write of the Service of a Gateway. An API server that does not answer has
-// refused nothing, and neither has one that asks to write again, or whose namespace goes away.
+// noteRefusal notes whether the API server refused to write the Service of a Gateway. These are no refusals: the API
+// server does not answer, the Service has changed meanwhile, or the cluster deletes the namespace.
 func (c *Control) noteRefusal(s *gateway.Service, err error) {
 	if s.Behind == nil || api.IsAway(err) || apierrors.IsConflict(err) || isLeaving(err) {
 		return

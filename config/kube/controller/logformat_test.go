@@ -83,7 +83,7 @@ func TestDefaultBackendInFile(t *testing.T) {
 	}
 }
 
-// Whatever somebody has written into the ConfigMap, weir accepts the template.
+// weir accepts each template that migrate makes of a text in the ConfigMap.
 func FuzzLogTemplate(f *testing.F) {
 	for _, s := range []string{"$remote_addr {", "${status", "$http_a}b", "$status \xff", "{$status}", `$status "\`} {
 		f.Add(s)

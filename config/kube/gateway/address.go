@@ -100,8 +100,8 @@ func equalProblem(a, b *Problem) bool { return a == b || a != nil && b != nil &&
 // FromPool gives each Gateway addresses of its own from a pool. First, each Gateway keeps the addresses of its status: those
 // that its spec asks for, or else one. The others get the addresses of their spec, or else an address that they had before,
 // or else any free address. If two Gateways want the same address, the older Gateway gets it. So all replicas decide
-// alike, and nobody can take the address of another Gateway, which names may lead to: also not by a change of an old
-// Gateway.
+// alike. No Gateway, however old, can ask for the address of another one: names in DNS may lead to that address, and
+// the requests for these names would reach the wrong Gateway.
 //
 // before returns what a Gateway was assigned last; nil: nothing. It knows the address until the status, which the
 // leader writes, has come back from the cluster. Without it, a Gateway that was created in the same second could get

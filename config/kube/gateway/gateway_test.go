@@ -276,11 +276,11 @@ func TestPoolIsStable(t *testing.T) {
 	want(got, "c", "192.0.2.2")
 	got = assign(o, a, d, e)
 	want(got, "o", "192.0.2.2")
-	o.Spec.Addresses[0].Value = "192.0.2.1" // it changes its mind, and e keeps what it has
+	o.Spec.Addresses[0].Value = "192.0.2.1" // o asks for the address of e, and does not get it
 	got = assign(o, a, d, e)
 	want(got, "o", "none")
 	want(got, "e", "192.0.2.1")
-	e.Spec.Addresses = o.Spec.Addresses // e asks for what it has
+	e.Spec.Addresses = o.Spec.Addresses // e asks for its own address
 	got = assign(o, a, d, e)
 	want(got, "e", "192.0.2.1")
 	young := gatewayNamed("young", 7, "192.0.2.2")

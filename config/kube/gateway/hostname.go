@@ -58,9 +58,9 @@ func wider(name string) iter.Seq[hostKey] {
 
 // hostIndex finds host names that have names in common with another one. It knows the first owner of each.
 type hostIndex struct {
-	of    map[hostKey]int
-	below map[hostKey]int  // by each of the wildcards that has all names of one that is known
-	wild  map[hostKey]bool // the wildcards that anybody looks for
+	of    map[hostKey]int  // by a known name
+	below map[hostKey]int  // by a wildcard of wild: the first owner of a known name below it
+	wild  map[hostKey]bool // the wildcards that find will look for
 }
 
 // add adds a name, unless it is known. Owners come in order.
