@@ -12,6 +12,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/pause"
 )
 
 // A host that both an Ingress and a route of a Gateway name belongs to one namespace: that of the
@@ -126,7 +127,8 @@ func (u *updating) findContests() contests {
 	routes := map[string][]namer{}
 	wild := false
 	for _, p := range u.gateways.parts {
-		for _, n := range p.gateway.named {
+		for i, n := range p.gateway.named {
+			pause.InLoop(i)
 			if n.weak {
 				continue
 			}
@@ -169,6 +171,7 @@ func (k *gatewayConverter) order() bool {
 
 // contestHost decides about one host. routes are the routes of each host.
 func (u *updating) contestHost(all contests, host string, routes map[string][]namer) {
+	pause.IfDue()
 	ingresses := u.namersOf(host)
 	competing := slices.Concat(ingresses, routes[host])
 	if u.joints.owned { // a wildcard owns the younger names below it

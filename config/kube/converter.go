@@ -13,6 +13,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/pause"
 )
 
 // Converter converts Objects into a Routing. It remembers the result of each group of
@@ -353,6 +354,7 @@ func (u *updating) convert() {
 		for _, m := range group { // new hosts may have joined groups
 			u.drop(m.part)
 		}
+		pause.IfDue()
 		for _, m := range group {
 			delete(u.waiting, m)
 		}

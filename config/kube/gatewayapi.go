@@ -16,6 +16,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/pause"
 )
 
 // gatewayPart is the part of a Gateway, besides its routes and backends.
@@ -183,6 +184,7 @@ func (v *conversion) gateway(x *gateway.Index, o *gatewayv1.Gateway, assigned *g
 	c.order()
 	c.listen()
 	for _, a := range c.Routes {
+		pause.IfDue()
 		c.attach(a)
 	}
 	c.separate()
@@ -205,7 +207,8 @@ func (c *gatewayConversion) tellAnnotations() {
 	for _, s := range c.Sets {
 		c.tellUnknown(version, gateway.KindListenerSet, &s.Object.ObjectMeta)
 	}
-	for _, a := range c.Routes {
+	for i, a := range c.Routes {
+		pause.InLoop(i)
 		c.tellUnknown(version, a.Kind, a.Meta)
 	}
 }

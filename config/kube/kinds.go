@@ -262,9 +262,6 @@ func (s *Source) seen(kind Kind, old, now any, alike bool) {
 				d.routes.touch()
 			}
 		case Services: // this also changes its endpoints
-			if d.objects == nil {
-				d.objects = map[config.ObjectName]bool{}
-			}
 			d.objects[nameOf(old)], d.objects[nameOf(now)] = true, true
 			d.routes.touch()
 		default:

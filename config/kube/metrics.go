@@ -27,7 +27,7 @@ type published struct {
 	at      time.Time // when it took effect
 }
 
-// show publishes the last conversion to metrics and the admin port. s.work is held.
+// show publishes the last conversion to metrics and the admin port. s.converting is held.
 func (s *Source) show() { s.published.Store(&published{s.routing, time.Now()}) }
 
 // LastSync is the time of the last change of routes, or when they became known.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/pause"
 )
 
 // results are the results of all groups, and the Routing that was made of them. A change of a part
@@ -82,7 +83,8 @@ func (r *results) remove(p *part) {
 }
 
 func (u *users) add(p *part) {
-	for _, name := range p.services {
+	for i, name := range p.services {
+		pause.InLoop(i)
 		u.services[name] = append(u.services[name], p)
 	}
 	for _, name := range p.secrets {
@@ -94,7 +96,8 @@ func (u *users) add(p *part) {
 }
 
 func (u *users) remove(p *part) {
-	for _, name := range p.services {
+	for i, name := range p.services {
+		pause.InLoop(i)
 		removeUser(u.services, name, p)
 	}
 	for _, name := range p.secrets {
@@ -132,6 +135,7 @@ func (u *updating) share(p *part) {
 func (u *updating) keepEqual() {
 	routes, backends := map[string][]*config.Route{}, map[string][]*Backend{}
 	for p := range u.dropped {
+		pause.IfDue()
 		for _, r := range p.routes {
 			routes[r.Name] = append(routes[r.Name], r)
 		}
@@ -141,11 +145,13 @@ func (u *updating) keepEqual() {
 	}
 	for _, p := range u.added {
 		for i, r := range p.routes {
+			pause.IfDue()
 			if n := slices.IndexFunc(routes[r.Name], r.Equal); n >= 0 {
 				p.routes[i] = routes[r.Name][n]
 			}
 		}
 		for i, b := range p.backends {
+			pause.IfDue()
 			if n := slices.IndexFunc(backends[b.Name], func(old *Backend) bool { return reflect.DeepEqual(old, b) }); n >= 0 {
 				p.backends[i] = backends[b.Name][n]
 			}
@@ -158,11 +164,13 @@ func (u *updating) edit() {
 	r := &u.results
 	routes, names, items := edits[*config.Route, routePlace]{}, edits[config.ObjectName, config.ObjectName]{}, edits[item, string]{}
 	for p := range u.dropped {
+		pause.IfDue()
 		routes.remove(p.routes)
 		names.remove(p.names)
 		items.remove(itemsOf(p))
 	}
 	for _, p := range u.added {
+		pause.IfDue()
 		routes.added = append(routes.added, p.routes...)
 		names.added = append(names.added, p.names...)
 		items.added = append(items.added, itemsOf(p)...)
@@ -215,6 +223,7 @@ func itemsOf(p *part) (all []item) {
 func (r *results) joinBackends(names []string) {
 	var all edits[*Backend, string]
 	for _, name := range names {
+		pause.IfDue()
 		old := find(r.backends, name, func(b *Backend) string { return b.Name })
 		items := find(r.items, name, item.name)
 		all.remove(old)

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"iter"
-	"maps"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -66,7 +65,9 @@ type Options struct {
 	// Served returns which kinds of the Gateway API the cluster serves: the version of each
 	// resource. nil: none.
 	Served func(context.Context) (map[string]string, error)
-	// Changed is called with each change, on the goroutine of Run. The first one has everything.
+	// Changed is called with each change. The first one has everything. Changes of routes come one after the
+	// other, and so do changes of endpoints and the node. Both may come at the same time, because endpoints do not wait
+	// for routes: the callee puts a change of routes into effect with the endpoints of Source.WithNewest.
 	Changed func(Change)
 	// Trouble is called with the error when objects cannot be listed or watched, and
 	// again while the error lasts. The known objects stay in effect.
@@ -93,19 +94,24 @@ type Source struct {
 	dirty     dirt
 	arrived   map[Kind]map[config.ObjectName]arrival // the objects that are not in held yet
 	paidUntil time.Time                              // when the conversions so far will have used a fifth of the time
-	wake      chan struct{}                          // has room for one
+	wake      chan struct{}                          // of changes of routes; has room for one
+	wakeQuick chan struct{}                          // of the other changes; has room for one
 
-	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
-	held      *Objects   // in the order of names
-	converter Converter
+	converting sync.Mutex // held during a conversion, and until its result is in effect; guards the fields below
+	held       *Objects   // in the order of names
+	converter  Converter
 	// controller is the last known ConfigMap of ingress-nginx. It stays in effect after the ConfigMap
 	// was deleted: otherwise paths that it protects would open.
 	controller *corev1.ConfigMap
+
+	// work is held during a change of endpoints or the node, and until it is in effect. It is locked after converting,
+	// and never for long. It guards node and known; known.routing changes only while both locks are held.
+	work sync.Mutex
 	known
 	node Node
 }
 
-// known is the result of the last conversion.
+// known is the result of the last conversion, with the newest endpoints.
 type known struct {
 	routing  *Routing
 	backends []*config.Backend // routing's backends with their endpoints; replaced, never changed
@@ -140,7 +146,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
-	s := &Source{opts: opts, wake: make(chan struct{}, 1), arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
+	s := &Source{opts: opts, wake: make(chan struct{}, 1), wakeQuick: make(chan struct{}, 1), dirty: dirt{objects: map[config.ObjectName]bool{}}, arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
 	s.converter.File = opts.File
 	s.optional, s.named = newOptional(s), newNamed(s)
 	return s, s.makeInformers()
@@ -159,23 +165,23 @@ func (s *Source) Fits(file *config.Config) bool {
 // Try converts the objects under another configuration of the file, and calls use with
 // the whole result; until all objects are known, with the result of Pending. If use
 // returns an error, nothing changes. Otherwise the Source uses the file from then on.
-// Changed is not called meanwhile.
+// Changed is not called during use.
 func (s *Source) Try(file *config.Config, use func(Change) error) error {
+	s.converting.Lock()
+	defer s.converting.Unlock()
+	fileBefore := s.converter.File
+	s.converter.File = file
+	synced, routing := s.synced.Load(), s.routing
+	if synced {
+		routing = s.converted(nil)
+	}
 	s.work.Lock()
 	defer s.work.Unlock()
-	before, fileBefore := s.known, s.converter.File
-	s.converter.File = file
-	c := Change{Since: time.Now()}
-	if s.synced.Load() {
-		s.convert(&c, nil, nil)
+	before, c := s.known, Change{Since: time.Now()}
+	if synced {
+		s.adopt(&c, routing, nil)
 	}
-	if s.routing != nil {
-		node := s.node
-		c.Routing, c.Backends, c.Node = s.routing, s.backends, &node
-	} else {
-		c.Routing = Pending(file)
-	}
-	if err := use(c); err != nil {
+	if err := use(s.whole()); err != nil {
 		s.known, s.converter.File = before, fileBefore
 		return err
 	}
@@ -183,6 +189,33 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 		s.show()
 	}
 	return nil
+}
+
+// Again calls use with everything that is known, as Changed is called with a change of routes.
+func (s *Source) Again(use func(Change)) {
+	s.converting.Lock()
+	defer s.converting.Unlock()
+	s.work.Lock()
+	c := s.whole()
+	s.work.Unlock()
+	use(c)
+}
+
+// WithNewest calls use with the backends of the last Change of routes, which have the newest endpoints. Changed is
+// not called with changes of endpoints meanwhile. The caller is in Changed, because of routes, or in the function of Again.
+func (s *Source) WithNewest(use func(backends []*config.Backend) error) error {
+	s.work.Lock()
+	defer s.work.Unlock()
+	return use(s.backends)
+}
+
+// whole is a Change of everything that is known. Both locks are held.
+func (s *Source) whole() Change {
+	if s.routing == nil {
+		return Change{Routing: Pending(s.converter.File), Since: time.Now()}
+	}
+	node := s.node
+	return Change{Routing: s.routing, Backends: s.backends, Node: &node, Since: time.Now()}
 }
 
 // Run watches until ctx ends. It returns when all its goroutines have ended, or
@@ -222,8 +255,9 @@ func (s *Source) Run(ctx context.Context) {
 		return
 	}
 	s.note(func(d *dirt) { d.routes.touch(); d.quick.touch(); d.node = true })
-	s.flush(ctx, true)
-	s.loop(ctx)
+	s.flushRoutes(ctx, true)
+	running.Go(func() { loop(ctx, s.wakeQuick, s.quickDue, s.flushQuick) })
+	loop(ctx, s.wake, s.routesDue, func() { s.flushRoutes(ctx, false) })
 }
 
 // awaitController waits until the ConfigMap of ingress-nginx exists: what it sets may restrict access. It reports
@@ -246,50 +280,44 @@ func (s *Source) awaitController(ctx context.Context) bool {
 	return true
 }
 
-// loop waits until changes are due, and reports them.
-func (s *Source) loop(ctx context.Context) {
+// loop waits until changes are due, and reports them with flush.
+func loop(ctx context.Context, wake <-chan struct{}, due func() (at time.Time, any bool), flush func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-wake:
 		case <-timer.C:
 		}
-		due, any := s.due()
-		if any && !time.Now().Before(due) {
-			s.flush(ctx, false)
-			due, any = s.due()
+		at, any := due()
+		if any && !time.Now().Before(at) {
+			flush()
+			at, any = due()
 		}
 		if any {
-			timer.Reset(time.Until(due))
+			timer.Reset(time.Until(at))
 		}
 	}
 }
 
-// due is when the next report is due, if there are changes.
-func (s *Source) due() (at time.Time, any bool) {
+// quickDue is when the next report of endpoints or the node is due, if they have changed.
+func (s *Source) quickDue() (at time.Time, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.dirty.quick; !d.last.IsZero() {
-		at, any = d.due(quickDebounce, maxQuickDebounce), true
-	}
-	if !s.dirty.routes.last.IsZero() {
-		if routes := s.routesDue(); !any || routes.Before(at) {
-			at, any = routes, true
-		}
-	}
-	return at, any
+	return s.dirty.quick.due(quickDebounce, maxQuickDebounce), !s.dirty.quick.last.IsZero()
 }
 
-// routesDue is when the next conversion may begin. s.mu is held.
-func (s *Source) routesDue() time.Time {
-	at := s.dirty.routes.due(debounce, maxDebounce)
+// routesDue is when the next conversion may begin, if routes have changed.
+func (s *Source) routesDue() (at time.Time, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at = s.dirty.routes.due(debounce, maxDebounce)
 	if allowed := s.paidUntil.Add(-burst); at.Before(allowed) {
-		return allowed
+		at = allowed
 	}
-	return at
+	return at, !s.dirty.routes.last.IsZero()
 }
 
 // note records a change.
@@ -297,35 +325,30 @@ func (s *Source) note(what func(*dirt)) {
 	s.mu.Lock()
 	what(&s.dirty)
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	for _, wake := range []chan struct{}{s.wake, s.wakeQuick} {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// take returns the changes that are due, or all of them. Changes of routes stay
-// behind until their debounce time is over.
-func (s *Source) take(all bool) (d dirt) {
+// takeQuick returns the changes of endpoints and the node.
+func (s *Source) takeQuick() (d dirt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, s.dirty = s.dirty, dirt{}
-	if !all && !d.routes.last.IsZero() {
-		s.dirty.routes, s.dirty.objects = d.routes, d.objects
-		if time.Now().Before(s.routesDue()) {
-			d.routes, d.objects = span{}, nil
-		} else {
-			s.dirty.routes, s.dirty.objects = span{}, nil
-		}
-	}
+	d.quick, d.node, d.services = s.dirty.quick, s.dirty.node, s.dirty.services
+	s.dirty.quick, s.dirty.node, s.dirty.services = span{}, false, nil
 	return d
 }
 
-// since is the time of the first of these changes.
-func (d *dirt) since() time.Time {
-	if q := d.quick.first; d.routes.first.IsZero() || !q.IsZero() && q.Before(d.routes.first) {
-		return q
-	}
-	return d.routes.first
+// takeRoutes returns the changes of routes.
+func (s *Source) takeRoutes() (d dirt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.routes, d.objects = s.dirty.routes, s.dirty.objects
+	s.dirty.routes, s.dirty.objects = span{}, map[config.ObjectName]bool{}
+	return d
 }
 
 // spent notes a conversion that began at this time and has ended now.
@@ -338,62 +361,77 @@ func (s *Source) spent(begun time.Time) {
 	s.paidUntil = s.paidUntil.Add(share * time.Since(begun))
 }
 
-// flush converts everything that changed, and reports the result.
-func (s *Source) flush(ctx context.Context, first bool) {
+// flushQuick reports the changes of endpoints and the node.
+func (s *Source) flushQuick() {
 	s.work.Lock()
 	defer s.work.Unlock()
-	begun, d := time.Now(), s.take(first)
-	c := Change{Since: d.since()}
-	switch {
-	case !d.routes.last.IsZero():
-		s.convert(&c, d.ofServices(), func(maps []config.ObjectName) bool { return s.named.follow(ctx, maps) })
-	case len(d.services) > 0:
-		s.update(&c, d.services)
-	}
+	d := s.takeQuick()
+	c := Change{Since: d.quick.first}
+	s.update(&c, d.services)
 	if d.node {
-		if n := s.lookAtNode(); !reflect.DeepEqual(n, s.node) || first {
-			s.node, c.Node = n, &n
-		}
+		s.lookAtNode(&c)
 	}
-	if c.Routing != nil || c.Endpoints != nil || c.Node != nil {
+	if c.Endpoints != nil || c.Node != nil {
+		s.opts.Changed(c)
+	}
+}
+
+// flushRoutes converts the objects, and reports the result. The first report also has the endpoints and the node.
+func (s *Source) flushRoutes(ctx context.Context, first bool) {
+	s.converting.Lock()
+	defer s.converting.Unlock()
+	begun, d := time.Now(), s.takeRoutes()
+	c := Change{Since: d.routes.first}
+	routing := s.converted(func(maps []config.ObjectName) bool { return s.named.follow(ctx, maps) })
+	if s.take(&c, routing, &d, first); c.Routing != nil || c.Node != nil {
 		s.opts.Changed(c)
 	}
 	if first {
 		s.synced.Store(true)
 	}
-	if !d.routes.last.IsZero() {
-		s.spent(begun) // includes the time to put the routes into effect
-	}
+	s.spent(begun) // includes the time to put the routes into effect
 	if c.Routing != nil {
 		s.show()
 	}
 }
 
-// ofServices are the Services that changed, or their endpoints.
-func (d *dirt) ofServices() map[config.ObjectName]bool {
-	all := maps.Clone(d.services)
-	if all == nil {
-		all = map[config.ObjectName]bool{}
+// take takes the result of a conversion over. If only endpoints have changed, it reports them.
+func (s *Source) take(c *Change, routing *Routing, d *dirt, first bool) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	if first {
+		s.takeQuick() // before the look at the endpoints, which may change meanwhile
 	}
-	maps.Copy(all, d.objects)
-	return all
+	s.adopt(c, routing, d.objects)
+	switch {
+	case first:
+		s.lookAtNode(c)
+		c.Node = new(s.node)
+	case c.Routing == nil && c.Endpoints != nil:
+		s.opts.Changed(*c)
+	}
 }
 
-// convert converts the objects, and finds the endpoints of new backends and of the backends of
-// these Services; nil: of all backends. follow watches the ConfigMaps that annotations name, and reports
-// whether more of them are known; nil: the next conversion does it.
-func (s *Source) convert(c *Change, services map[config.ObjectName]bool, follow func([]config.ObjectName) bool) {
+// converted converts the objects. After a panic it returns the last result. follow watches the ConfigMaps that
+// annotations name, and reports whether more of them are known; nil: the next conversion does it.
+func (s *Source) converted(follow func([]config.ObjectName) bool) *Routing {
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
 	if maps, ok := s.converter.wantedMaps(); ok && follow != nil && follow(maps) {
 		s.safely(func() { routing = s.converter.Convert(s.objects()) })
 	}
-	if routing == nil { // no conversion has succeeded so far
-		return
-	}
 	if k := s.converter.known; k != nil { // nil after a panic
 		serves := k.chosen
 		s.serves.Store(&serves)
+	}
+	return routing
+}
+
+// adopt takes a Routing over, and finds the endpoints of new backends and of the backends of these Services; nil: of
+// all backends. Both locks are held.
+func (s *Source) adopt(c *Change, routing *Routing, services map[config.ObjectName]bool) {
+	if routing == nil { // no conversion has succeeded so far
+		return
 	}
 	if routing != s.routing {
 		before := s.known
@@ -536,9 +574,12 @@ func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 	return Endpoints(b, service, of)
 }
 
-func (s *Source) lookAtNode() Node {
+// lookAtNode reports this node if it has changed.
+func (s *Source) lookAtNode(c *Change) {
 	for _, n := range all[*corev1.Node](s, Nodes) {
-		return NodeOf(n)
+		if now := NodeOf(n); !reflect.DeepEqual(now, s.node) {
+			s.node, c.Node = now, &now
+		}
+		return
 	}
-	return s.node
 }

@@ -234,6 +234,44 @@ func TestEndpointsDoNotWait(t *testing.T) {
 	})
 }
 
+// It may take long until routes are in effect, for example because of a slow name server. Endpoints do not wait for
+// that, and the routes get the newest ones.
+func TestEndpointsDoNotWaitForRoutes(t *testing.T) {
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		w.next()
+		release, newest := make(chan struct{}), []string(nil)
+		w.converting.Lock() // readers hold one of the locks
+		w.work.Lock()
+		tell := w.opts.Changed
+		w.opts.Changed = func(c Change) {
+			if c.Routing != nil {
+				<-release
+				w.WithNewest(func(backends []*config.Backend) error {
+					newest = addressesOf(backends[0].Endpoints)
+					return nil
+				})
+			}
+			tell(c)
+		}
+		w.work.Unlock()
+		w.converting.Unlock()
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
+		if told := w.next(); len(told) != 0 {
+			t.Fatalf("routes that are not in effect told %+v", told)
+		}
+		w.put(slice("a-1", "a", "10.0.0.2"))
+		time.Sleep(maxQuickDebounce)
+		synctest.Wait()
+		if c := w.one(t); c.Routing != nil || !reflect.DeepEqual(addressesOf(c.Endpoints["default/a:80"]), []string{"10.0.0.2:8080"}) {
+			t.Errorf("beside the routes it told %+v", c)
+		}
+		close(release)
+		if c := w.one(t); c.Routing == nil || !reflect.DeepEqual(newest, []string{"10.0.0.2:8080"}) {
+			t.Errorf("the routes are %+v, with the endpoints %v", c.Routing, newest)
+		}
+	})
+}
+
 // Without the API server nothing changes. When it is back, the Source finds the changes.
 func TestServerGoesAndComes(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
@@ -419,14 +457,16 @@ func endpointsIn(c *Change, name string) []config.Endpoint {
 func TestFaultOfOurOwn(t *testing.T) {
 	var panics atomic.Int32
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
-		w.work.Lock() // readers hold this lock
+		w.converting.Lock() // readers hold one of the locks
+		w.work.Lock()
 		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
 		w.work.Unlock()
+		w.converting.Unlock()
 		w.next()
 		setFile := func(file *config.Config) {
-			w.work.Lock()
+			w.converting.Lock()
 			w.converter.File = file
-			w.work.Unlock()
+			w.converting.Unlock()
 		}
 		file := w.converter.File
 		setFile(&config.Config{}) // a conversion needs the section kubernetes
@@ -479,13 +519,17 @@ func TestConversionsUseAFifth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Source{wake: make(chan struct{}, 1)}
 		start := time.Now()
+		due := func() time.Duration {
+			at, _ := s.routesDue()
+			return time.Until(at)
+		}
 		waits := func() time.Duration {
 			s.dirty.routes = span{}
 			s.dirty.routes.touch()
-			return max(0, time.Until(s.routesDue())-debounce)
+			return max(0, due()-debounce)
 		}
 		convert := func() {
-			time.Sleep(time.Until(s.routesDue()))
+			time.Sleep(due())
 			begun := time.Now()
 			time.Sleep(500 * time.Millisecond)
 			s.spent(begun)

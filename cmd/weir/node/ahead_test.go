@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/proxy/accesslog"
 )
 
@@ -59,6 +60,43 @@ func TestSlowNamesDelayNoEndpoints(t *testing.T) {
 		t.Error("the name has no address after the reload")
 	}
 	c.untilEndpoints("192.0.2.2:8080") // the reload did not restore the older endpoints
+}
+
+// The same with a name that an object of the cluster has. The other changes of objects then bring no older endpoints.
+func TestSlowNamesOfObjectsDelayNoEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	begun, release := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(release) // before the server ends
+	c.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		begun()
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return []netip.Addr{netip.MustParseAddr("192.0.2.9")}, ctx.Err()
+	}
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	local := strings.Replace(shop, "kind: Service, metadata: {name", "kind: Service, metadata: {annotations: {"+kube.AnnotationPreferLocal+": 'true'}, name", 1)
+	if local == shop {
+		t.Fatal("the Service has no annotation")
+	}
+	c.put(local + "---\n" + strings.Replace(strings.ReplaceAll(shop, "shop", "slow"), "spec: {ports", "spec: {type: ExternalName, externalName: slow.internal, ports", 1))
+	<-asked
+	c.put(pods("192.0.2.2"))
+	c.untilEndpoints("192.0.2.2:8080")
+	if c.backends.Backend("default/shop:80").Settings().PreferLocal {
+		t.Error("the objects did not wait for the name")
+	}
+	release()
+	eventually(t, "the objects are in effect", func() error {
+		if !c.backends.Backend("default/shop:80").Settings().PreferLocal {
+			return errors.New("the Service's annotation is not")
+		}
+		return nil
+	})
+	c.untilEndpoints("192.0.2.2:8080") // the objects did not restore the older endpoints
 }
 
 // Certificate files on a slow file system delay no endpoints of the cluster: neither new

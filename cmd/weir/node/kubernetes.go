@@ -21,8 +21,9 @@ import (
 // change of endpoints updates only their backend. kubernetes_reload.go puts a new file into effect
 // with the objects, kubernetes_change.go changed objects with the file that is in effect.
 //
-// The order of locks is: loading, the lock of the Source, change. So a change from the
-// Source and a reload cannot overtake each other.
+// The order of locks is: loading, the two locks of the Source, change. The Source holds the first one during
+// changes of routes, and the second one during changes of endpoints. A reload has both. So a change from the
+// Source and a reload cannot overtake each other, and endpoints do not wait for routes.
 
 // clusterPatience limits how long a reload waits for a cluster that weir did not serve before.
 const clusterPatience = 10 * time.Second
@@ -48,14 +49,15 @@ type cluster struct {
 	wrote       chan struct{} // has an element if a write has succeeded since giveUp
 	gone        chan struct{}
 
-	// Used only under the Source's lock.
-	objects  *objects // the last objects from the Source
-	retrying bool     // tryLater was called
-	node     kube.Node
+	// Used only under the Source's lock for routes.
+	objects  *objects             // the last objects from the Source
+	retrying bool                 // tryLater was called
 	told     bool                 // tellKnown has logged its line
 	unbound  map[string]string    // ports that were logged, and the errors
 	faulty   map[event.Event]bool // faults that were logged
-	tidied   time.Time            // when tidy last began
+
+	node   atomic.Pointer[kube.Node] // nil: not known yet
+	tidied atomic.Int64              // when tidy last began, in nanoseconds of Unix time
 }
 
 // objects are the routes and endpoints that a cluster adds to the file.

@@ -17,7 +17,8 @@ import (
 const retryObjects = 10 * time.Second
 
 // changed is called by the Source for each change. While weir serves the objects of
-// another cluster, changed only records the change; try later uses it.
+// another cluster, changed only records the change; try later uses it. Changes of endpoints may come
+// while a change of routes takes effect.
 func (c *cluster) changed(ch kube.Change) {
 	first := !c.source.HasSynced()
 	if first {
@@ -47,13 +48,27 @@ func (c *cluster) changed(ch kube.Change) {
 		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
 }
 
-// put puts objects into effect together with the file that is already in effect.
+// put puts objects into effect together with the file that is already in effect. While it prepares the plan, it waits for
+// name servers and for files, and endpoints change.
 func (c *cluster) put(o *objects) error {
-	if err := c.s.put(&plan{file: c.s.fileInEffect(), again: true, objects: o}); err != nil {
-		return err
+	p := &plan{file: c.s.fileInEffect(), again: true, objects: o}
+	for {
+		err := c.s.prepare(p)
+		if err == nil {
+			err = c.source.WithNewest(func(backends []*config.Backend) error {
+				p.renew(backends)
+				return c.s.commit(p)
+			})
+		}
+		switch err {
+		case nil:
+			c.took(o)
+			return nil
+		case errOvertaken: // again
+		default:
+			return err
+		}
 	}
-	c.took(o)
-	return nil
 }
 
 // failed logs that objects are not in effect, and schedules another try.
@@ -92,13 +107,21 @@ func (c *cluster) takeNode(n *kube.Node) {
 	c.s.node.SetLeaving(n.Leaving)
 	c.s.backends.SetZone(n.Zone)
 	switch {
-	case slices.Equal(n.Leaving, c.node.Leaving):
+	case slices.Equal(n.Leaving, c.lastNode().Leaving):
 	case len(n.Leaving) > 0:
 		c.s.log.Warn("the cluster takes this node out of service", zap.Strings("reasons", n.Leaving))
 	default:
 		c.s.log.Info("the cluster puts this node into service again")
 	}
-	c.node = *n
+	c.node.Store(n)
+}
+
+// lastNode is what the cluster reported last about this node.
+func (c *cluster) lastNode() kube.Node {
+	if n := c.node.Load(); n != nil {
+		return *n
+	}
+	return kube.Node{}
 }
 
 // tryLater schedules one more try. If only ports are missing, the try waits until one of
@@ -131,14 +154,13 @@ func (c *cluster) tryAgain() {
 	if c.s.current() != c {
 		return
 	}
-	c.source.Try(c.s.fileInEffect(), func(ch kube.Change) error {
+	c.source.Again(func(ch kube.Change) {
 		c.retrying = false
 		if err := c.put(c.newObjects(ch)); err != nil {
 			c.failed(err)
-			return err
+			return
 		}
 		c.tellKnown()
-		return nil
 	})
 }
 
@@ -147,8 +169,8 @@ const tidyEvery = 2 * time.Second
 
 // tidy collects the garbage of a change of objects. The next change does not wait for it.
 func (c *cluster) tidy() {
-	if now := time.Now(); now.Sub(c.tidied) >= tidyEvery {
-		c.tidied = now
+	now, last := time.Now().UnixNano(), c.tidied.Load()
+	if time.Duration(now-last) >= tidyEvery && c.tidied.CompareAndSwap(last, now) {
 		go pause.Tidy()
 	}
 }

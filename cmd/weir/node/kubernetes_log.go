@@ -91,7 +91,7 @@ func (c *cluster) tellKnown() {
 	r := c.objects.routing
 	c.s.log.Info("weir has read all objects of the cluster and serves them", zap.Int("ingresses", len(r.Ingresses)),
 		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
-	if file := c.s.fileInEffect(); file.NodeExplicit && c.node.Name == "" {
+	if file := c.s.fileInEffect(); file.NodeExplicit && c.lastNode().Name == "" {
 		c.s.log.Warn("the cluster has no Node with this name, so weir notices no cordon and treats no Pod as local; set node from the downward API", zap.String("node", file.Node))
 	}
 }

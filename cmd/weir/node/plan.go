@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener"
@@ -308,6 +309,9 @@ func ownerName(listener string) string { return "listeners." + listener }
 // renew gives the plan the endpoints that the cluster has reported since it was prepared.
 // Everything else of the objects must be unchanged.
 func (p *plan) renew(backends []*config.Backend) {
+	if !p.objects.known() || slices.Equal(backends, p.objects.backends) {
+		return
+	}
 	unbound := p.objects.unbound
 	p.objects.backends = backends
 	p.merge()

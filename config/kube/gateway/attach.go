@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // Gateway is a Gateway with everything that belongs to it.
@@ -98,6 +100,7 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 		assigned.admit(l)
 	}
 	for _, r := range v.RoutesOf(NameOf(o)) {
+		pause.IfDue()
 		for i := range r.Parents {
 			if listeners, mine := g.listenersOf(r, &r.Parents[i]); mine {
 				g.Routes = append(g.Routes, v.attach(r, &r.Parents[i], listeners))
@@ -105,7 +108,8 @@ func (v *View) Attach(o *gatewayv1.Gateway, assigned *Assigned) *Gateway {
 		}
 	}
 	g.separate()
-	for _, a := range g.Routes {
+	for i, a := range g.Routes {
+		pause.InLoop(i)
 		for _, b := range a.Bound {
 			b.attached[a.Route] = true
 		}
@@ -233,7 +237,8 @@ func (g *Gateway) separate() {
 		kind string
 	}
 	known, wild := map[place]*hostIndex{}, map[hostKey]bool{}
-	for _, a := range g.Routes {
+	for i, a := range g.Routes {
+		pause.InLoop(i)
 		for _, b := range a.Bound {
 			for _, host := range b.Hostnames {
 				if k := keyOf(host); k.below {
@@ -243,6 +248,7 @@ func (g *Gateway) separate() {
 		}
 	}
 	for i, a := range g.Routes {
+		pause.InLoop(i)
 		other := map[string]string{KindHTTPRoute: KindGRPCRoute, KindGRPCRoute: KindHTTPRoute}[a.Kind]
 		if other == "" || a.Accept != nil {
 			continue

@@ -18,6 +18,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 )
 
 // Group is the API group of the Gateway API.
@@ -159,8 +160,13 @@ func NewIndex(o *Objects, controller string, namespaces []*corev1.Namespace, ser
 	addRoutes(x, o.GRPC, known, parents)
 	addRoutes(x, o.TLS, known, parents)
 	addRoutes(x, o.TCP, known, parents)
+	compared := 0
 	for _, all := range x.routes {
-		slices.SortFunc(all, compareRoutes)
+		slices.SortFunc(all, func(a, b *Route) int {
+			compared++
+			pause.InLoop(compared)
+			return compareRoutes(a, b)
+		})
 	}
 	return x
 }
@@ -211,7 +217,8 @@ func parentOf(r *Route, p *gatewayv1.ParentReference) (kind string, name config.
 
 // addRoutes indexes routes by their Gateways. sets are the Gateways of ListenerSets.
 func addRoutes[T metav1.Object](x *Index, all []T, known *Known, sets map[config.ObjectName]config.ObjectName) {
-	for _, o := range all {
+	for i, o := range all {
+		pause.InLoop(i)
 		r := known.of(o)
 		if !x.serves(r.Name.Namespace) {
 			continue
@@ -290,7 +297,10 @@ func (v *View) Renew(x *Index) bool {
 			return false
 		}
 	}
+	looked := 0
 	for name, p := range v.policiesSeen {
+		looked++
+		pause.InLoop(looked)
 		if !sameObjects(p, x.policies[name]) {
 			return false
 		}

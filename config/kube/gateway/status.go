@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/pause"
 )
 
 // Key names an object whose status weir writes.
@@ -187,7 +188,8 @@ func (g *Gateway) Status(controller string, made func(*Listener) Made) *Status {
 	for _, set := range g.Sets {
 		s.Sets = append(s.Sets, g.statusOfSet(set, made))
 	}
-	for _, a := range g.Routes {
+	for i, a := range g.Routes {
+		pause.InLoop(i)
 		s.Parents = append(s.Parents, a.status(controller))
 	}
 	for i := range g.policies {
