@@ -618,10 +618,11 @@ func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 
 // lookAtNode reports this node if it has changed.
 func (s *Source) lookAtNode(c *Change) {
-	for _, n := range all[*corev1.Node](s, Nodes) {
-		if now := NodeOf(n); !reflect.DeepEqual(now, s.node) {
-			s.node, c.Node = now, &now
-		}
+	nodes := all[*corev1.Node](s, Nodes)
+	if len(nodes) == 0 {
 		return
+	}
+	if now := NodeOf(nodes[0]); !reflect.DeepEqual(now, s.node) {
+		s.node, c.Node = now, &now
 	}
 }
