@@ -251,7 +251,8 @@ func (r *Routing) MergeWith(file *config.Config, backends []*config.Backend) *co
 }
 
 // with returns the backend with endpoints. was is the previous result, or nil; with returns was if it
-// is equal. Without endpoints, with returns b's own Backend.
+// is equal. A backend that had no endpoints from the beginning is b's own Backend. One that has lost its endpoints is
+// another: b's own may be in a list with which the new one is compared (config.Differ), and would seem unchanged.
 func (b *Backend) with(endpoints []config.Endpoint, was *config.Backend) *config.Backend {
 	c := b.Backend // it does not leave the stack
 	if len(endpoints) > 0 {
@@ -260,7 +261,7 @@ func (b *Backend) with(endpoints []config.Endpoint, was *config.Backend) *config
 	switch {
 	case was != nil && was.Equal(&c):
 		return was
-	case len(endpoints) == 0:
+	case len(endpoints) == 0 && (was == nil || len(was.Endpoints) == 0):
 		return &b.Backend
 	}
 	return new(c)

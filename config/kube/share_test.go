@@ -46,6 +46,11 @@ func TestRoutesAndBackendsAreShared(t *testing.T) {
 	if e := b.with([]config.Endpoint{{Address: "10.0.0.2:80", Weight: 1}}, was).Endpoints; e[0].Address != "10.0.0.2:80" {
 		t.Errorf("the endpoints are still %v", e)
 	}
+	if never := b.with(nil, nil); never != &b.Backend {
+		t.Error("a backend without endpoints was copied")
+	} else if lost := b.with(nil, was); lost == never || len(lost.Endpoints) > 0 || b.with(nil, lost) != lost {
+		t.Errorf("a backend that has lost its endpoints is %p %+v, and was %p at first", lost, lost, never)
+	}
 	if again := r.MergeWith(file, []*config.Backend{was}); again.Backends[len(file.Backends)] != was {
 		t.Error("MergeWith copied a backend")
 	}

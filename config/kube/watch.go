@@ -105,10 +105,13 @@ type Source struct {
 	controller *corev1.ConfigMap
 
 	// work is held during a change of endpoints or the node, and until it is in effect. It is locked after converting,
-	// and never for long. It guards node and known; known.routing changes only while both locks are held.
+	// and never for long. It guards the fields below; known.routing changes only while both locks are held.
 	work sync.Mutex
 	known
-	node Node
+	// served is what took effect last. While known is not in effect yet, or cannot take effect, weir needs the
+	// endpoints of both.
+	served known
+	node   Node
 }
 
 // known is the result of the last conversion, with the newest endpoints.
@@ -175,16 +178,18 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	if synced {
 		routing = s.converted(nil)
 	}
+	differ := s.differTo(routing)
 	s.work.Lock()
 	defer s.work.Unlock()
 	before, c := s.known, Change{Since: time.Now()}
 	if synced {
-		s.adopt(&c, routing, nil)
+		s.adopt(&c, routing, &differ, nil)
 	}
 	if err := use(s.whole()); err != nil {
 		s.known, s.converter.File = before, fileBefore
 		return err
 	}
+	s.served = s.known
 	if s.routing != nil {
 		s.show()
 	}
@@ -203,10 +208,15 @@ func (s *Source) Again(use func(Change)) {
 
 // WithNewest calls use with the backends of the last Change of routes, which have the newest endpoints. Changed is
 // not called with changes of endpoints meanwhile. The caller is in Changed, because of routes, or in the function of Again.
+// Until use has returned nil, the Source also reports the endpoints of the backends that were in effect before.
 func (s *Source) WithNewest(use func(backends []*config.Backend) error) error {
 	s.work.Lock()
 	defer s.work.Unlock()
-	return use(s.backends)
+	err := use(s.backends)
+	if err == nil {
+		s.served = s.known
+	}
+	return err
 }
 
 // whole is a Change of everything that is known. Both locks are held.
@@ -365,9 +375,15 @@ func (s *Source) spent(begun time.Time) {
 func (s *Source) flushQuick() {
 	s.work.Lock()
 	defer s.work.Unlock()
+	s.tellQuick()
+}
+
+// tellQuick is flushQuick with work held.
+func (s *Source) tellQuick() {
 	d := s.takeQuick()
 	c := Change{Since: d.quick.first}
 	s.update(&c, d.services)
+	s.updateServed(&c, d.services)
 	if d.node {
 		s.lookAtNode(&c)
 	}
@@ -397,12 +413,15 @@ func (s *Source) flushRoutes(ctx context.Context, first bool) {
 
 // take takes the result of a conversion over. If only endpoints have changed, it reports them.
 func (s *Source) take(c *Change, routing *Routing, d *dirt, first bool) {
+	differ := s.differTo(routing)
 	s.work.Lock()
 	defer s.work.Unlock()
 	if first {
 		s.takeQuick() // before the look at the endpoints, which may change meanwhile
+	} else {
+		s.tellQuick() // otherwise the endpoints of changed backends would wait until the routes are in effect
 	}
-	s.adopt(c, routing, d.objects)
+	s.adopt(c, routing, &differ, d.objects)
 	switch {
 	case first:
 		s.lookAtNode(c)
@@ -427,19 +446,34 @@ func (s *Source) converted(follow func([]config.ObjectName) bool) *Routing {
 	return routing
 }
 
+// differTo returns the differences between the backends of the last Routing and of the next one; both may be nil. It pauses, so
+// only converting is held.
+func (s *Source) differTo(next *Routing) config.Differences {
+	of := func(r *Routing) []*Backend {
+		if r == nil {
+			return nil
+		}
+		return r.Backends
+	}
+	return config.Differ(of(s.routing), of(next), func(b *Backend) string { return b.Name })
+}
+
 // adopt takes a Routing over, and finds the endpoints of new backends and of the backends of these Services; nil: of
-// all backends. Both locks are held.
-func (s *Source) adopt(c *Change, routing *Routing, services map[config.ObjectName]bool) {
+// all backends. differ is the result of differTo. Both locks are held.
+func (s *Source) adopt(c *Change, routing *Routing, differ *config.Differences, services map[config.ObjectName]bool) {
 	if routing == nil { // no conversion has succeeded so far
 		return
 	}
 	if routing != s.routing {
 		before := s.known
+		if s.served.routing == before.routing {
+			s.served = before // with the newest endpoints
+		}
 		s.routing, c.Routing = routing, routing
-		s.backends = s.takeOver(c, before)
+		s.backends = s.takeOver(c, before, differ)
 	}
 	if services == nil {
-		s.refresh(c, slices.Values(indexes(routing.Backends)))
+		s.refresh(c, &s.known, slices.Values(indexes(routing.Backends)))
 	} else {
 		s.update(c, services)
 	}
@@ -457,18 +491,16 @@ func indexes[T any](list []T) []int {
 }
 
 // takeOver returns the backends of a new routing. It looks only at those that have changed.
-func (s *Source) takeOver(c *Change, before known) []*config.Backend {
+func (s *Source) takeOver(c *Change, before known, differ *config.Differences) []*config.Backend {
 	all := make([]*config.Backend, len(s.routing.Backends))
 	var old []*Backend
 	if before.routing != nil {
 		old = before.routing.Backends
 	}
-	name := func(b *Backend) string { return b.Name }
-	d := config.Differ(old, s.routing.Backends, name)
-	for _, run := range d.Kept {
+	for _, run := range differ.Kept {
 		copy(all[run.After:], before.backends[run.Before:run.Before+run.Length])
 	}
-	for _, j := range d.Added {
+	for _, j := range differ.Added {
 		b := s.routing.Backends[j]
 		var was *config.Backend // the name has the Service and the port
 		if i, known := slices.BinarySearchFunc(old, b.Name, func(b *Backend, name string) int { return strings.Compare(b.Name, name) }); known {
@@ -503,22 +535,32 @@ func (s *Source) complete(c *Change, b *Backend, was *config.Backend) *config.Ba
 // update finds the endpoints of some Services again.
 func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	for name := range services {
-		s.refresh(c, s.routing.of(name))
+		s.refresh(c, &s.known, s.routing.of(name))
 	}
 }
 
-// refresh finds the endpoints of some backends again.
-func (s *Source) refresh(c *Change, at iter.Seq[int]) {
+// updateServed is update for served, if that is not known.
+func (s *Source) updateServed(c *Change, services map[config.ObjectName]bool) {
+	if s.served.routing == s.routing {
+		return
+	}
+	for name := range services {
+		s.refresh(c, &s.served, s.served.routing.of(name))
+	}
+}
+
+// refresh finds the endpoints of some backends of k again.
+func (s *Source) refresh(c *Change, k *known, at iter.Seq[int]) {
 	copied := false
 	for i := range at {
-		now := s.complete(c, s.routing.Backends[i], s.backends[i])
-		if now == s.backends[i] {
+		now := s.complete(c, k.routing.Backends[i], k.backends[i])
+		if now == k.backends[i] {
 			continue
 		}
 		if !copied {
-			s.backends, copied = slices.Clone(s.backends), true
+			k.backends, copied = slices.Clone(k.backends), true
 		}
-		s.backends[i] = now
+		k.backends[i] = now
 	}
 }
 
@@ -576,11 +618,11 @@ func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 
 // lookAtNode reports this node if it has changed.
 func (s *Source) lookAtNode(c *Change) {
-	known := all[*corev1.Node](s, Nodes)
-	if len(known) == 0 {
+	nodes := all[*corev1.Node](s, Nodes)
+	if len(nodes) == 0 {
 		return
 	}
-	if now := NodeOf(known[0]); !reflect.DeepEqual(now, s.node) {
+	if now := NodeOf(nodes[0]); !reflect.DeepEqual(now, s.node) {
 		s.node, c.Node = now, &now
 	}
 }

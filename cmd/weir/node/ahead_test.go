@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,8 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/accesslog"
+	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // A reload to a name that resolves slowly does not delay endpoints of the cluster.
@@ -62,41 +66,170 @@ func TestSlowNamesDelayNoEndpoints(t *testing.T) {
 	c.untilEndpoints("192.0.2.2:8080") // the reload did not restore the older endpoints
 }
 
-// The same with a name that an object of the cluster has. The other changes of objects then bring no older endpoints.
-func TestSlowNamesOfObjectsDelayNoEndpoints(t *testing.T) {
-	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
-	asked, answer := make(chan struct{}), make(chan struct{})
-	begun, release := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(answer) })
-	t.Cleanup(release) // before the server ends
-	c.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
-		begun()
-		select {
-		case <-answer:
-		case <-ctx.Done():
-		}
-		return []netip.Addr{netip.MustParseAddr("192.0.2.9")}, ctx.Err()
-	}
-	c.load(beside)
+// The same with a socket that objects of the cluster need. The objects then bring no older endpoints.
+func TestSlowSocketsOfObjectsDelayNoEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web", "more")
+	slow, asked, free := slowSockets(c)
+	c.load(withPorts)
 	c.untilEndpoints("192.0.2.1:8080")
-	local := strings.Replace(shop, "kind: Service, metadata: {name", "kind: Service, metadata: {annotations: {"+kube.AnnotationPreferLocal+": 'true'}, name", 1)
-	if local == shop {
-		t.Fatal("the Service has no annotation")
-	}
-	c.put(local + "---\n" + strings.Replace(strings.ReplaceAll(shop, "shop", "slow"), "spec: {ports", "spec: {type: ExternalName, externalName: slow.internal, ports", 1))
+	slow.Store(true)
+	c.put(c.portsOf("more"))
 	<-asked
 	c.put(pods("192.0.2.2"))
 	c.untilEndpoints("192.0.2.2:8080")
-	if c.backends.Backend("default/shop:80").Settings().PreferLocal {
-		t.Error("the objects did not wait for the name")
+	raw := func() *backend.Backend { return c.backends.Backend("default/shop:80/tcp") }
+	if raw() != nil {
+		t.Error("the objects did not wait for the socket")
 	}
-	release()
+	free()
 	eventually(t, "the objects are in effect", func() error {
-		if !c.backends.Backend("default/shop:80").Settings().PreferLocal {
-			return errors.New("the Service's annotation is not")
+		if raw() == nil {
+			return errors.New("there is no backend for the port")
 		}
 		return nil
 	})
-	c.untilEndpoints("192.0.2.2:8080") // the objects did not restore the older endpoints
+	if got := raw().Settings().Endpoints; len(got) != 1 || got[0].Address != "192.0.2.2:8080" {
+		t.Errorf("the objects brought the endpoints %v", got)
+	}
+	c.untilEndpoints("192.0.2.2:8080")
+}
+
+// A reload waits until changed objects are in effect. Otherwise these would bring the older file back.
+func TestReloadWaitsForObjects(t *testing.T) {
+	c := newClustered(t, shop, "web", "more", "metrics")
+	slow, asked, free := slowSockets(c)
+	c.load(withPorts)
+	c.until("shop.example", "/", 503)
+	slow.Store(true)
+	c.put(c.portsOf("more"))
+	<-asked
+	reloaded := make(chan error, 1)
+	go func() { reloaded <- c.try(withPorts + "metrics: {address: '@metrics'}\n") }()
+	buf := make([]byte, 1<<20)
+	eventually(t, "the reload waits", func() error {
+		if slices.ContainsFunc(strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n"), func(g string) bool {
+			return strings.Contains(g, "sync.Mutex.Lock") && strings.Contains(g, "kube.(*Source).Try(")
+		}) {
+			return nil
+		}
+		return errors.New("it goes on")
+	})
+	free()
+	if err := <-reloaded; err != nil {
+		t.Fatal(err)
+	}
+	if c.backends.Backend("default/shop:80/tcp") == nil {
+		t.Error("the objects are not in effect")
+	}
+	if c.refused("metrics") {
+		t.Error("the older file is in effect again")
+	}
+}
+
+// withPorts is beside with a ConfigMap of ports, and portsOf is this ConfigMap.
+var withPorts = strings.Replace(beside, "class: weir", "class: weir, tcp: {config_map: default/tcp}", 1)
+
+func (c *clustered) portsOf(names ...string) string {
+	var all []string
+	for _, name := range names {
+		_, port, _ := net.SplitHostPort(c.address(name))
+		all = append(all, `"`+port+`": default/shop:80`)
+	}
+	return "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp}, data: {" + strings.Join(all, ", ") + "}}"
+}
+
+// Endpoints, routes, the node and the file change at the same time, and so does the Source of the objects. Each change
+// takes effect, and none brings an older state back.
+func TestAllChangesAtOnce(t *testing.T) {
+	node := func(cordoned bool) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: node-a}, spec: {unschedulable: %t}}", cordoned)
+	}
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1")+"---\n"+node(false), "web", "one", "two")
+	c.lookup = func(context.Context, string) ([]netip.Addr, error) {
+		time.Sleep(rand.N(30 * time.Millisecond)) // as name servers that are slow, or are not
+		return []netip.Addr{netip.MustParseAddr("192.0.2.9")}, nil
+	}
+	// All of these need no other objects, except the last: it has a Source of its own.
+	texts := []string{beside + "metrics: {address: '@one'}\n", beside + "metrics: {address: '@two'}\n",
+		strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1) + "metrics: {address: '@one'}\n"}
+	c.load(texts[0])
+	c.untilEndpoints("192.0.2.1:8080")
+	stop, all := make(chan struct{}), sync.WaitGroup{}
+	repeat := func(what func(i int)) {
+		all.Go(func() {
+			for i := 1; ; i++ {
+				what(i)
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	repeat(func(i int) {
+		address := fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250)
+		c.put(pods(address))
+		c.untilEndpoints(address + ":8080")
+	})
+	repeat(func(i int) {
+		c.put(node(i%2 == 1))
+		eventually(t, "the state of the node is known", func() error {
+			if v := c.server.node.Verdict(); v.Healthy == (i%2 == 1) {
+				return fmt.Errorf("the verdict is %+v", v)
+			}
+			return nil
+		})
+	})
+	repeat(func(i int) {
+		text := texts[i%len(texts)]
+		if i%5 == 0 {
+			text += fmt.Sprintf("routes: [{listeners: [web], hosts: [file.example], backend: f}]\nbackends: {f: {endpoints: ['f%d.internal:80']}}\n", i)
+		}
+		if err := c.try(text); err != nil {
+			t.Errorf("reload %d: %v", i, err)
+		}
+		open, closed := "one", "two"
+		if i%len(texts) == 1 {
+			open, closed = closed, open
+		}
+		if c.refused(open) || !c.refused(closed) {
+			t.Errorf("after reload %d another file is in effect", i)
+		}
+	})
+	for i := range 25 {
+		host := fmt.Sprintf("h%d.example", i)
+		c.put(strings.ReplaceAll(shop, "shop.example", host) + "---\n" + external(fmt.Sprintf("slow%d", i%7)))
+		eventually(t, "routes are in effect", func() error {
+			if !slices.ContainsFunc(c.configInEffect().Routes, func(r *config.Route) bool { return slices.Contains(r.Hosts, host) }) {
+				return errors.New(host + " has none")
+			}
+			return nil
+		})
+	}
+	close(stop)
+	all.Wait()
+	c.put(pods("192.0.2.7"))
+	c.untilEndpoints("192.0.2.7:8080")
+	c.load(texts[0]) // no change is under way after it
+	c.untilEndpoints("192.0.2.7:8080")
+}
+
+// external is an Ingress whose Service is a name outside of the cluster.
+func external(name string) string {
+	return strings.Replace(strings.ReplaceAll(shop, "shop", name), "spec: {ports", "spec: {type: ExternalName, externalName: "+name+".internal, ports", 1)
+}
+
+// A backend that had endpoints and has none any more is not taken for the one that never had any.
+func TestBackendLosesItsEndpointsWithRoutes(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(beside)
+	c.until("shop.example", "/", 503)
+	c.put(pods("192.0.2.1"))
+	c.untilEndpoints("192.0.2.1:8080")
+	c.put(strings.Replace(shop, "{port: 80}", "{port: 80, name: other}", 1) + "---\n" + strings.ReplaceAll(shop, "shop", "blog")) // the slices have no such port
+	c.until("blog.example", "/", 503)
+	c.untilEndpoints()
 }
 
 // Certificate files on a slow file system delay no endpoints of the cluster: neither new

@@ -104,6 +104,11 @@ func (c *cluster) takeNode(n *kube.Node) {
 	if n == nil {
 		return
 	}
+	c.s.change.Lock() // otherwise weir could serve another cluster by now, which has told of its node
+	defer c.s.change.Unlock()
+	if c.s.cluster != c {
+		return
+	}
 	c.s.node.SetLeaving(n.Leaving)
 	c.s.backends.SetZone(n.Zone)
 	switch {

@@ -109,13 +109,39 @@ func (c *clustered) list(kind kube.Kind, _ kube.Selection) *cache.ListWatch {
 			if err != nil {
 				return nil, err
 			}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				e.Object = e.Object.DeepCopyObject() // the fake sends the object that it stores, and weir may change an object that it receives
-				return e, true
-			}), nil
+			return copiesOf(w), nil
 		},
 	}
 }
+
+// copying is a watch that sends copies: the fake sends the object that it stores, and weir may change an object that it receives.
+type copying struct {
+	of      watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    func()
+}
+
+func copiesOf(w watch.Interface) *copying {
+	c := &copying{of: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	c.stop = sync.OnceFunc(func() { close(c.stopped); w.Stop() })
+	go c.run()
+	return c
+}
+
+func (c *copying) run() {
+	defer close(c.events)
+	for e := range c.of.ResultChan() {
+		e.Object = e.Object.DeepCopyObject()
+		select {
+		case c.events <- e:
+		case <-c.stopped: // nobody receives any more
+		}
+	}
+}
+
+func (c *copying) Stop()                          { c.stop() }
+func (c *copying) ResultChan() <-chan watch.Event { return c.events }
 
 func (c *clustered) ask() error {
 	c.mu.Lock()

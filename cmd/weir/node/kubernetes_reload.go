@@ -52,13 +52,13 @@ func (c *cluster) await() error {
 	}
 }
 
-// plansAside is how often try plans without the Source's lock. If the objects change each
-// time, it then plans under this lock.
+// plansAside is how often try plans without the Source's locks. If the objects change each
+// time, it then plans under these locks.
 const plansAside = 3
 
 // try puts file into effect with the objects that the Source knows. It plans without the
-// Source's lock, because changes of endpoints need this lock. Then it commits under it,
-// with the newest endpoints, so that no change of the objects overtakes another.
+// Source's locks, because changes of routes and of endpoints need them. Then it commits under
+// them, with the newest endpoints, so that no change of the objects overtakes another.
 func (c *cluster) try(file *config.Config, a *ahead) error {
 	for range plansAside {
 		if err := c.tryAside(file, a); err != errOvertaken {

@@ -398,18 +398,27 @@ func TestNodeLeaves(t *testing.T) {
 	until(true)
 }
 
+// A late report of a cluster that weir does not serve any more does not change the state of the node.
+func TestFormerClusterTellsOfTheNode(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(beside)
+	c.untilReady(true)
+	former := c.current()
+	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1))
+	former.takeNode(&kube.Node{Name: "node-a", Leaving: []string{"a late report"}})
+	if v := c.server.node.Verdict(); !v.Healthy {
+		t.Errorf("the verdict is %+v", v)
+	}
+	c.current().takeNode(&kube.Node{Name: "node-a", Leaving: []string{"a report"}})
+	if v := c.server.node.Verdict(); v.Healthy {
+		t.Errorf("with the report of the present cluster, the verdict is %+v", v)
+	}
+}
+
 // Ports of the ConfigMap come and go. A port that is in use affects no other port.
 func TestPortsOfTheConfigMap(t *testing.T) {
 	c := newClustered(t, shop, "web", "one", "two", "taken")
 	c.retryAfter = 50 * time.Millisecond
-	port := func(name string) string { _, p, _ := net.SplitHostPort(c.address(name)); return p }
-	ports := func(names ...string) string {
-		var all []string
-		for _, name := range names {
-			all = append(all, `"`+port(name)+`": default/shop:80`)
-		}
-		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp}, data: {" + strings.Join(all, ", ") + "}}"
-	}
 	until := func(name string, open bool) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("%s is open: %t", name, open), func() error {
@@ -419,15 +428,15 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 			return nil
 		})
 	}
-	c.put(ports("one"))
-	c.load(strings.Replace(beside, "class: weir", "class: weir, tcp: {config_map: default/tcp}", 1))
+	c.put(c.portsOf("one"))
+	c.load(withPorts)
 	until("one", true)
 	other, err := net.Listen("tcp", c.address("taken"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	c.put(ports("two", "taken"))
+	c.put(c.portsOf("two", "taken"))
 	until("two", true)
 	until("one", false)
 	c.put(strings.ReplaceAll(shop, "shop", "blog"))
@@ -454,7 +463,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 		return nil
 	})
 	until("taken", true)
-	c.put(ports())
+	c.put(c.portsOf())
 	until("taken", false)
 	until("two", false)
 }
