@@ -92,6 +92,11 @@ type drained struct {
 		LoadBalancersNotTold  []string `json:"load_balancers_not_told"`
 	} `json:"drain"`
 	Connections map[string]int `json:"connections"`
+	// Former is the old process of an upgrade. It has left its load balancers, and may still have tunnels.
+	Former struct {
+		PID    int `json:"pid"`
+		Active int `json:"active"`
+	} `json:"former"`
 }
 
 func (d *drained) health() string {
@@ -113,6 +118,8 @@ func (d *drained) waitsFor(quiet time.Duration) string {
 		return d.arrived()
 	case active > 0:
 		return fmt.Sprintf("active requests and tunnels: %d", active)
+	case d.Former.Active > 0:
+		return fmt.Sprintf("active requests and tunnels of process %d, from which this weir has taken over: %d", d.Former.PID, d.Former.Active)
 	}
 	return ""
 }

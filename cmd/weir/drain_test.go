@@ -68,6 +68,9 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 	f("0", "1", "false", "these load balancers have not yet seen two answers 503: 192.0.2.8, 2001:db8::8")
 	f("0", "15.5", "true", "connections since the drain began: 3, the last one after 15.5 s from 192.0.2.7")
 	f("2", "1", "true", "active requests and tunnels: 2")
+	if st, err := readDrained("a", []byte(`{"node": "n", "drain": {"seconds": 20, "load_balancers_told": true}, "former": {"pid": 7, "active": 2}}`)); err != nil || st.waitsFor(0) != "active requests and tunnels of process 7, from which this weir has taken over: 2" {
+		t.Error(st.waitsFor(0), err)
+	}
 	if st, err := readDrained("a", []byte(`{"node": "n"}`)); err != nil || st.waitsFor(0) != "somebody took the drain back" {
 		t.Error(st, err)
 	}
