@@ -60,7 +60,7 @@ func (s *server) shareStickyKey(cfg *config.Config) {
 		ctx, stop := context.WithCancel(s.ctx)
 		k.from, k.stop, k.done = from, stop, make(chan struct{})
 		s.backends.SetStickyKey(k.shared)
-		go s.fetchStickyKey(ctx, from, k.done)
+		go s.fetchStickyKey(ctx, from, k.done, k.shared != "")
 	}
 }
 
@@ -73,8 +73,9 @@ func (k *stickyKeys) end() {
 	k.from, k.stop, k.done = nil, nil, nil
 }
 
-// fetchStickyKey asks the storage until it has the key, or until ctx ends.
-func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done chan<- struct{}) {
+// fetchStickyKey asks the storage until it has the key, or until ctx ends. former means that the key of the former
+// process is in use meanwhile.
+func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done chan<- struct{}, former bool) {
 	for wait, failed := stickyRetryFirst, false; ; wait = min(2*wait, stickyRetryMost) {
 		key, err := sharedStickyKey(ctx, from)
 		switch {
@@ -86,7 +87,11 @@ func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done
 			return
 		case !failed && ctx.Err() == nil:
 			failed = true
-			s.log.Error("there are no sticky sessions yet, because the storage has not given the key; weir tries again", zap.Error(err))
+			line := "there are no sticky sessions yet, because the storage has not given the key; weir tries again"
+			if former {
+				line = "the storage has not given the key for sticky sessions; the key of the old process stays in use, and weir tries again"
+			}
+			s.log.Error(line, zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
