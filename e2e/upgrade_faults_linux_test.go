@@ -73,6 +73,12 @@ type fakeOld struct {
 // startFakeOld starts weir as the new process of an upgrade. more has fields of the state.
 func startFakeOld(t *testing.T, more ...note) *fakeOld {
 	t.Helper()
+	return startFakeOldWith(t, activationConfig, more...)
+}
+
+// startFakeOldWith is startFakeOld with a configuration of the new process.
+func startFakeOldWith(t *testing.T, config string, more ...note) *fakeOld {
+	t.Helper()
 	needLinux(t)
 	w := newWeir(t)
 	o := &fakeOld{w: w, sockets: map[string]net.Listener{}}
@@ -81,7 +87,7 @@ func startFakeOld(t *testing.T, more ...note) *fakeOld {
 	w.env = append(w.env, "WEIR_CONFINED={}")
 	passed := []note{}
 	local := filepath.Join(w.dir, "local.sock")
-	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}} {
+	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}, {"listeners.removed", "tcp", w.at("removed")}} {
 		ln, err := net.Listen(s[1], s[2])
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +104,7 @@ func startFakeOld(t *testing.T, more ...note) *fakeOld {
 		passed = append(passed, note{"Name": s[0], "Network": s[1], "Address": s[2]})
 	}
 	t.Cleanup(o.dieSilently)
-	w.write(strings.ReplaceAll(activationConfig, "@@dir", w.dir) + "pid_file: '@@dir/weir.pid'\n")
+	w.write(strings.ReplaceAll(config, "@@dir", w.dir) + "pid_file: '@@dir/weir.pid'\n")
 	w.launch()
 	for _, f := range w.files {
 		f.Close()
@@ -277,6 +283,27 @@ func TestOldProcessEndsWhileBothAccept(t *testing.T) {
 	}
 }
 
+// The new process also waits until the node is healthy, if the old one says that it is: a backend may have a ready
+// endpoint, and none on this node.
+func TestUpgradeAwaitsTheVerdict(t *testing.T) {
+	t.Parallel()
+	config := strings.Replace(activationConfig, "['@app']", "[{address: '@late', node: node-a}], health_check: {interval: 1s, tcp: {}}", 1) + "health: {address: '@health', require_local: [app]}\n"
+	o := startFakeOldWith(t, config, note{"healthy": true, "ready": true})
+	o.want("hello")
+	eventually(t, "the new process waits", func() error {
+		if o.w.linesWith("upgrade: waiting until this process is ready", "has no ready endpoint on this node (require_local)") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	late, err := net.Listen("tcp", o.w.at("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	o.want("ready")
+}
+
 // A cordon stays in effect, also if the old process is killed before it can say so again.
 func TestUpgradeKeepsCordon(t *testing.T) {
 	t.Parallel()
@@ -350,6 +377,7 @@ func TestOldProcessIsKilled(t *testing.T) {
 				t.Errorf("a client in the accept queue: %v", err)
 			}
 			w.wantVerdict(200)
+			eventually(t, "nobody listens for a listener that the new configuration does not have", func() error { return refuses(w.at("removed")) })
 			if pid := w.pid(); pid != w.cmd.Process.Pid {
 				t.Errorf("pid_file names %d", pid)
 			}

@@ -1108,6 +1108,25 @@ func TestUpgradeWithoutStorage(t *testing.T) {
 	keeps()
 }
 
+// A load balancer that checks the health port on a connection that it keeps open gets an answer from the old process.
+func TestUpgradeAnswersChecks(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	check := &keepAlive{network: "tcp", address: w.at("health")}
+	if err := check.ask(); err != nil || check.c == nil {
+		t.Fatalf("the first check: %v", err)
+	}
+	defer check.end()
+	old, _ := w.upgrade()
+	w.stillRunning(300 * time.Millisecond)
+	if err := check.ask(); err != nil || check.c != nil {
+		t.Errorf("the next check does not end the connection: %v", err)
+	}
+	gone(t, old)
+}
+
 // Log rotation after an upgrade sends SIGHUP to the new process. The old one also opens its access log again, or the
 // lines of its tunnels would be lost with the file that was moved away.
 func TestRotationAfterUpgrade(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
 	"time"
 
@@ -136,7 +138,10 @@ func (d *drained) arrived() string {
 	return fmt.Sprintf("connections since the drain began: %d, the last one after %.1f s%s", d.Drain.NewConnections, d.Drain.LastNewConnection, from)
 }
 
-var errDrainTimeout = errors.New("weir is not quiet yet")
+var (
+	errDrainTimeout     = errors.New("weir is not quiet yet")
+	errDrainInterrupted = errors.New("interrupted, and weir is not quiet yet")
+)
 
 func (o *drainOptions) run(c *cobra.Command, address string) error {
 	st, err := postDrain(c.Context(), address, o.admin, "/drain")
@@ -147,7 +152,9 @@ func (o *drainOptions) run(c *cobra.Command, address string) error {
 	if !o.wait {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
+	interrupted, stop := signal.NotifyContext(c.Context(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(interrupted, o.timeout)
 	defer cancel()
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
@@ -166,11 +173,14 @@ func (o *drainOptions) run(c *cobra.Command, address string) error {
 		}
 		select {
 		case <-ctx.Done():
+			if interrupted.Err() != nil {
+				return fmt.Errorf("%w: %s; it still drains, and weir undrain takes that back", errDrainInterrupted, why)
+			}
 			return fmt.Errorf("%w after %v: %s; it still drains, and weir undrain takes that back", errDrainTimeout, o.timeout, why)
 		case <-tick.C:
 		}
 		if st, err = askStatus(c.Context(), address, o.admin); err != nil {
-			return err
+			return fmt.Errorf("weir has answered before, so it may have ended meanwhile: %w", err)
 		}
 	}
 }

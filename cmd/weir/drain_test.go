@@ -1,9 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -75,6 +82,48 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		t.Error(st, err)
 	}
 	if _, err := readDrained("a", []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "admin.address") {
+		t.Error(err)
+	}
+}
+
+// Who waits for a drain learns that weir ended, and that Ctrl-C takes nothing back.
+func TestDrainWaitEnds(t *testing.T) {
+	waiting := make(chan struct{}, 1)
+	m := http.NewServeMux()
+	m.HandleFunc("POST /drain", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"node": "n", "connections": {"active": 1}, "drain": {"seconds": 9, "load_balancers_told": true}}`)
+		waiting <- struct{}{}
+	})
+	admin := httptest.NewServer(m) // it has no /status
+	defer admin.Close()
+	address := admin.Listener.Addr().String()
+	run := func(every time.Duration) error {
+		c := newDrainCommand()
+		c.SetOut(io.Discard)
+		o := drainOptions{wait: true, timeout: time.Hour, every: every}
+		c.SetContext(t.Context())
+		return o.run(c, address)
+	}
+	if err := run(time.Millisecond); err == nil || !strings.Contains(err.Error(), "weir has answered before, so it may have ended meanwhile: ") {
+		t.Error(err)
+	}
+	<-waiting
+	signal.Ignore(os.Interrupt) // the tests go on if the command does not handle it
+	defer signal.Reset(os.Interrupt)
+	done := make(chan error, 1)
+	go func() { done <- run(time.Hour) }()
+	<-waiting
+	eventually(t, "the command handles Ctrl-C", func() error {
+		syscall.Kill(os.Getpid(), syscall.SIGINT)
+		select {
+		case err := <-done:
+			done <- err
+			return nil
+		default:
+			return errors.New("it waits")
+		}
+	})
+	if err := <-done; err == nil || err.Error() != "interrupted, and weir is not quiet yet: active requests and tunnels: 1; it still drains, and weir undrain takes that back" {
 		t.Error(err)
 	}
 }
