@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,6 +88,9 @@ func TestDrainLameDuck(t *testing.T) {
 	}
 	if status := w.wait(); status != 0 {
 		t.Errorf("exit status %d", status)
+	}
+	if w.linesWith("no new connections are accepted any more", `"because":"drain.lame_duck is over"`) != 1 {
+		t.Error("without until_quiet, the lame-duck phase ended early")
 	}
 }
 
@@ -308,5 +312,15 @@ func TestDrainUntilQuiet(t *testing.T) {
 	}
 	if n := w.linesWith(`"because":"no connection arrived for drain.until_quiet"`, `"new_connections":1,`, `"last_new_connection":`, `"last_new_connection_from":"127.0.0.1"`); n != 1 {
 		t.Errorf("%d lines say why the lame-duck phase ended", n)
+	}
+	for line := range strings.Lines(w.log.String()) {
+		var end struct {
+			Because string
+			After   float64
+			Last    float64 `json:"last_new_connection"`
+		}
+		if json.Unmarshal([]byte(line), &end); end.Because != "" && end.After-end.Last < 1 {
+			t.Errorf("the lame-duck phase ended %v s after the last connection, and until_quiet is 1s", end.After-end.Last)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -69,8 +70,14 @@ type fakeOld struct {
 	sockets map[string]net.Listener
 }
 
-// startFakeOld starts weir as the new process of an upgrade.
-func startFakeOld(t *testing.T) *fakeOld {
+// startFakeOld starts weir as the new process of an upgrade. more has fields of the state.
+func startFakeOld(t *testing.T, more ...note) *fakeOld {
+	t.Helper()
+	return startFakeOldWith(t, activationConfig, more...)
+}
+
+// startFakeOldWith is startFakeOld with a configuration of the new process.
+func startFakeOldWith(t *testing.T, config string, more ...note) *fakeOld {
 	t.Helper()
 	needLinux(t)
 	w := newWeir(t)
@@ -80,7 +87,7 @@ func startFakeOld(t *testing.T) *fakeOld {
 	w.env = append(w.env, "WEIR_CONFINED={}")
 	passed := []note{}
 	local := filepath.Join(w.dir, "local.sock")
-	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}} {
+	for _, s := range [][3]string{{"listeners.web", "tcp", w.at("web")}, {"health", "tcp", w.at("health")}, {"listeners.local", "unix", local}, {"listeners.removed", "tcp", w.at("removed")}} {
 		ln, err := net.Listen(s[1], s[2])
 		if err != nil {
 			t.Fatal(err)
@@ -97,12 +104,16 @@ func startFakeOld(t *testing.T) *fakeOld {
 		passed = append(passed, note{"Name": s[0], "Network": s[1], "Address": s[2]})
 	}
 	t.Cleanup(o.dieSilently)
-	w.write(strings.ReplaceAll(activationConfig, "@@dir", w.dir) + "pid_file: '@@dir/weir.pid'\n")
+	w.write(strings.ReplaceAll(config, "@@dir", w.dir) + "pid_file: '@@dir/weir.pid'\n")
 	w.launch()
 	for _, f := range w.files {
 		f.Close()
 	}
-	if err := o.say(note{"kind": "state", "state": note{"version": 1, "sockets": passed, "tickets": note{}}}); err != nil {
+	state := note{"version": 1, "sockets": passed, "tickets": note{}}
+	for _, fields := range more {
+		maps.Copy(state, fields)
+	}
+	if err := o.say(note{"kind": "state", "state": state}); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -177,6 +188,137 @@ func (o *fakeOld) untilServing() {
 	o.want("serving")
 }
 
+// If an operator changes a drain or a cordon on the port of the new process before the old one has left, the change
+// stays.
+func TestOperatorsWhileBothAccept(t *testing.T) {
+	t.Parallel()
+	o := startFakeOld(t)
+	w := o.w
+	o.want("hello")
+	o.want("ready")
+	if err := o.say(note{"kind": "go", "cordoned": true, "draining": false}); err != nil {
+		t.Fatal(err)
+	}
+	o.want("serving")
+	w.wantVerdict(503)
+	w.post("/uncordon")
+	w.post("/drain")
+	if err := o.say(note{"kind": "left", "cordoned": true, "draining": false, "connections": 3, "active": 2}); err != nil {
+		t.Fatal(err)
+	}
+	w.pid() // it has taken over
+	_, text, err := w.get("admin", "/status")
+	var st struct {
+		Draining bool
+		Verdict  struct{ Cordoned bool }
+		Former   map[string]int
+	}
+	if json.Unmarshal([]byte(text), &st); err != nil || !st.Draining || st.Verdict.Cordoned || fmt.Sprint(st.Former) != fmt.Sprintf("map[active:2 connections:3 pid:%d]", os.Getpid()) {
+		t.Errorf("the status is %+v, %v", st, err)
+	}
+}
+
+// SIGTERM comes to the old process while both accept. Both end, and the new one drains the clients that it has. systemd
+// sends SIGTERM to both, and that aborts none of them.
+func TestEndWhileBothAccept(t *testing.T) {
+	t.Parallel()
+	o := startFakeOld(t)
+	o.untilServing()
+	client := dial(t, o.w.at("web"))
+	if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: app.example.org\r\nContent-Length: 2\r\n\r\na"); err != nil {
+		t.Fatal(err)
+	}
+	o.w.wantMetric(1, "weir_connections_open", "state", "active")
+	if err := o.say(note{"kind": "left", "end": true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it drains", func() error {
+		if o.w.linesWith("no new connections are accepted any more") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
+	eventually(t, "it says that it ends already", func() error {
+		if o.w.linesWith("a second signal aborts them") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	if _, err := io.WriteString(client, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", r, err)
+	}
+	if status := o.w.wait(); status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+}
+
+// The old process does not kill a new one that may have clients. It leaves, and tells the new one to end.
+func TestOldProcessEndsWhileBothAccept(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := filepath.Join(w.dir, "ended")
+	w.script(fmt.Sprintf("%s='go waits for %s' exec '%s'", fakeNew, ended, self))
+	w.signal(syscall.SIGUSR2)
+	w.log.awaits(t, "the fake was told to accept")
+	w.signal(syscall.SIGTERM)
+	eventually(t, "the old process handles the signal", func() error { return w.runs("cancelUpgrade") })
+	if err := os.WriteFile(ended, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status := w.wait(); status != 0 {
+		t.Errorf("the old process ended with status %d", status)
+	}
+	if w.linesWith("the new process serves; this one ends with its connections") != 1 || w.linesWith("the fake was told to end: true") != 1 {
+		t.Errorf("the log is\n%s", w.log.String())
+	}
+}
+
+// The new process also waits until the node is healthy, if the old one says that it is: a backend may have a ready
+// endpoint, and none on this node.
+func TestUpgradeAwaitsTheVerdict(t *testing.T) {
+	t.Parallel()
+	config := strings.Replace(activationConfig, "['@app']", "[{address: '@late', node: node-a}], health_check: {interval: 1s, tcp: {}}", 1) + "health: {address: '@health', require_local: [app]}\n"
+	o := startFakeOldWith(t, config, note{"healthy": true, "ready": true})
+	o.want("hello")
+	eventually(t, "the new process waits", func() error {
+		if o.w.linesWith("upgrade: waiting until this process is ready", "has no ready endpoint on this node (require_local)") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	late, err := net.Listen("tcp", o.w.at("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	o.want("ready")
+}
+
+// A cordon stays in effect, also if the old process is killed before it can say so again.
+func TestUpgradeKeepsCordon(t *testing.T) {
+	t.Parallel()
+	o := startFakeOld(t, note{"cordoned": true})
+	o.want("hello")
+	o.want("ready")
+	o.dieSilently()
+	o.w.pid() // it has taken over
+	if status, _, err := o.w.get("health", "/"); status != http.StatusServiceUnavailable {
+		t.Errorf("the health port says %d, %v", status, err)
+	}
+	o.w.post("/uncordon")
+	o.w.wantVerdict(http.StatusOK)
+}
+
 // The old process stands still after it has said go. The new one serves, and ends when it is told to.
 func TestOldProcessStandsStill(t *testing.T) {
 	t.Parallel()
@@ -235,6 +377,7 @@ func TestOldProcessIsKilled(t *testing.T) {
 				t.Errorf("a client in the accept queue: %v", err)
 			}
 			w.wantVerdict(200)
+			eventually(t, "nobody listens for a listener that the new configuration does not have", func() error { return refuses(w.at("removed")) })
 			if pid := w.pid(); pid != w.cmd.Process.Pid {
 				t.Errorf("pid_file names %d", pid)
 			}
@@ -328,6 +471,16 @@ func beFakeNew(step string) error {
 		return fmt.Errorf("the old process says %v, %w", n, err)
 	}
 	at("go")
+	if until, ok := strings.CutPrefix(step, "go waits for "); ok {
+		fmt.Fprintln(os.Stderr, "the fake was told to accept")
+		for _, err := os.Stat(until); err != nil; _, err = os.Stat(until) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		c.say(note{"kind": "serving"})
+		n, err := c.hear()
+		fmt.Fprintln(os.Stderr, "the fake was told to end:", n["end"])
+		return err
+	}
 	return nil
 }
 

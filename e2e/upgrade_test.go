@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -709,7 +710,8 @@ func TestUpgradeWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	meanwhile := func(t *testing.T, path string) {
+	meanwhile := func(t *testing.T, during, after func(w *weir)) {
+		t.Helper()
 		t.Parallel()
 		app := newWebBackend(t, "app")
 		w := newUpgradable(t)
@@ -718,7 +720,7 @@ func TestUpgradeWaits(t *testing.T) {
 		w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "app")
 		app.server.Close()
 		child := loading(t, w)
-		w.post(path)
+		during(w)
 		back, err := net.Listen("tcp", w.address["app"]) // the endpoint comes back
 		if err != nil {
 			t.Fatal(err)
@@ -732,14 +734,48 @@ func TestUpgradeWaits(t *testing.T) {
 			return nil
 		})
 		gone(t, w.cmd.Process.Pid)
-		if status, _, err := w.get("health", "/"); status != http.StatusServiceUnavailable {
-			t.Errorf("the health port of the new process says %d, %v", status, err)
-		}
-		w.post(strings.Replace(path, "/", "/un", 1))
-		w.wantVerdict(http.StatusOK)
+		after(w)
 	}
-	t.Run("an operator cordons the node meanwhile", func(t *testing.T) { meanwhile(t, "/cordon") })
-	t.Run("an operator drains the node meanwhile", func(t *testing.T) { meanwhile(t, "/drain") })
+	for _, path := range []string{"cordon", "drain"} {
+		t.Run("an operator sends POST /"+path+" meanwhile", func(t *testing.T) {
+			meanwhile(t, func(w *weir) { w.post("/" + path) }, func(w *weir) {
+				if status, _, err := w.get("health", "/"); status != http.StatusServiceUnavailable {
+					t.Errorf("the health port of the new process says %d, %v", status, err)
+				}
+				w.post("/un" + path)
+				w.wantVerdict(http.StatusOK)
+			})
+		})
+	}
+	// The old process cannot say whether the new one can load the file.
+	t.Run("an operator sends POST /reload meanwhile", func(t *testing.T) {
+		answer := make(chan string, 1)
+		meanwhile(t, func(w *weir) {
+			go func() {
+				resp, err := http.Post("http://"+w.at("admin")+"/reload", "", nil)
+				if err != nil {
+					answer <- err.Error()
+					return
+				}
+				defer resp.Body.Close()
+				text, _ := io.ReadAll(resp.Body)
+				answer <- resp.Status + ": " + string(text)
+			}()
+			eventually(t, "the reload waits", func() error {
+				return w.runs("adminReload")
+			})
+		}, func(w *weir) {
+			if got := <-answer; !strings.Contains(got, "503 Service Unavailable: an upgrade ended meanwhile, and the new process loads the configuration now") {
+				t.Errorf("the answer is %q", got)
+			}
+			eventually(t, "the new process loads its file", func() error {
+				if w.linesWith("configuration loaded", "SIGHUP") != 1 {
+					return errNotYet
+				}
+				return nil
+			})
+		})
+	})
 	t.Run("two upgrades and a reload", func(t *testing.T) {
 		t.Parallel()
 		w := start(t, "1h")
@@ -796,7 +832,20 @@ func TestDrainAfterUpgrade(t *testing.T) {
 	if _, body, err := w.get("admin", "/status"); err != nil || !strings.Contains(body, `"load_balancers_told": false`) {
 		t.Errorf("the load balancer of the old process is forgotten: %v: %s", err, body)
 	}
+	for range 2 {
+		w.wantVerdict(503)
+	}
+	wait := exec.Command(executable(t), "drain", "--wait", "--quiet", "1ms", w.at("admin"))
+	var said logBuffer
+	wait.Stdout, wait.Stderr = &said, &said
+	if err := wait.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said.awaits(t, fmt.Sprintf("waiting: active requests and tunnels of process %d, from which this weir has taken over: 1", old))
 	tunnel.Close()
+	if err := wait.Wait(); err != nil || !strings.Contains(said.String(), "quiet: ") {
+		t.Errorf("after the last tunnel of the old process: %v: %s", err, said.String())
+	}
 	gone(t, old)
 	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.alone()
@@ -998,4 +1047,107 @@ func TestUpgradeMovesPIDFile(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(w.dir, "weir.pid")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file of the old process is still there: %q, %v", text, err)
 	}
+}
+
+// An upgrade while the storage is down, or hangs, ends no session: the new process has the keys that the old one got
+// from the storage.
+func TestUpgradeWithoutStorage(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	writeCertificate(t, w.dir, "app", false, "app.example.org")
+	w.address["app"], w.address["other"], w.address["echo"] = newWebBackend(t, "app").address, newWebBackend(t, "other").address, newEchoBackend(t).address
+	w.start(upgradeConfig + "storage: '@@dir/storage'\n")
+	w.wantMetric(2, "weir_backend_endpoints_ready", "backend", "app")
+	c := dial(t, w.at("web"))
+	resp, body, err := ask(c, bufio.NewReader(c), "GET", "app.example.org", "/")
+	if err != nil || len(resp.Cookies()) != 1 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	c.Close()
+	cookie := resp.Cookies()[0]
+	var first seen
+	json.Unmarshal(body, &first)
+	sessions := &anySession{}
+	if _, err := resumes(t, w, "app.example.org", tls.VersionTLS13, sessions); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(w.dir+"/storage", w.dir+"/away"), os.WriteFile(w.dir+"/storage", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	keeps := func() {
+		t.Helper()
+		for range 5 {
+			c := dial(t, w.at("web"))
+			got, err := askSeen(c, "app.example.org", "/", "Cookie: "+cookie.Name+"="+cookie.Value)
+			c.Close() // otherwise the next upgrade waits for it
+			if err != nil || got.Backend != first.Backend {
+				t.Errorf("the cookie leads to %q instead of %q: %v", got.Backend, first.Backend, err)
+			}
+		}
+		if got, err := resumes(t, w, "app.example.org", tls.VersionTLS13, sessions); err != nil || !got {
+			t.Errorf("the session is not resumed: %v", err)
+		}
+	}
+	for range 2 {
+		w.upgrade()
+		keeps()
+		w.alone()
+	}
+	if n := w.linesWith("there are no sticky sessions yet"); n > 0 {
+		t.Errorf("%d lines say that there are no sticky sessions", n)
+	}
+	if err := errors.Join(os.Remove(w.dir+"/storage"), os.Rename(w.dir+"/away", w.dir+"/storage")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key comes from the storage", func() error {
+		if w.linesWith("the key for sticky sessions has come from the storage") != 1 {
+			return errNotYet
+		}
+		return nil
+	})
+	keeps()
+}
+
+// A load balancer that checks the health port on a connection that it keeps open gets an answer from the old process.
+func TestUpgradeAnswersChecks(t *testing.T) {
+	t.Parallel()
+	w := newUpgradable(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(onlyApp)
+	check := &keepAlive{network: "tcp", address: w.at("health")}
+	if err := check.ask(); err != nil || check.c == nil {
+		t.Fatalf("the first check: %v", err)
+	}
+	defer check.end()
+	old, _ := w.upgrade()
+	w.stillRunning(300 * time.Millisecond)
+	if err := check.ask(); err != nil || check.c != nil {
+		t.Errorf("the next check does not end the connection: %v", err)
+	}
+	gone(t, old)
+}
+
+// Log rotation after an upgrade sends SIGHUP to the new process. The old one also opens its access log again, or the
+// lines of its tunnels would be lost with the file that was moved away.
+func TestRotationAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	tunnel := openTunnel(t, w)
+	old, now := w.upgrade()
+	if err := os.Rename(w.access, w.access+".1"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, now, syscall.SIGHUP)
+	eventually(t, "the old process opens its access log again", func() error {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
+		for _, f := range files {
+			if to, _ := os.Readlink(f); to == w.access {
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	tunnel.Close()
+	gone(t, old)
+	w.logged("the tunnel of the old process", func(e entry) bool { return e.text("kind") == "tunnel" })
 }

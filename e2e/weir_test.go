@@ -388,8 +388,8 @@ func (w *weir) descriptors() int {
 
 var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 
-// goroutines counts the goroutines of the process.
-func (w *weir) goroutines() int {
+// stacks returns the stacks of all goroutines of the process.
+func (w *weir) stacks() string {
 	w.t.Helper()
 	resp, err := control.Post("http://"+w.at("admin")+"/debug/pprof/goroutine?debug=1", "", nil)
 	if err != nil {
@@ -397,11 +397,30 @@ func (w *weir) goroutines() int {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	m := goroutineTotal.FindSubmatch(text)
-	if err != nil || m == nil {
-		w.t.Fatalf("cannot count goroutines: %v", err)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	n, _ := strconv.Atoi(string(m[1]))
+	return string(text)
+}
+
+// runs returns nil if a goroutine of the process runs this function.
+func (w *weir) runs(function string) error {
+	w.t.Helper()
+	if !strings.Contains(w.stacks(), function) {
+		return errNotYet
+	}
+	return nil
+}
+
+// goroutines counts the goroutines of the process.
+func (w *weir) goroutines() int {
+	w.t.Helper()
+	text := w.stacks()
+	m := goroutineTotal.FindStringSubmatch(text)
+	if m == nil {
+		w.t.Fatalf("cannot count goroutines: %s", text)
+	}
+	n, _ := strconv.Atoi(m[1])
 	return n
 }
 

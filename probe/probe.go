@@ -4,6 +4,7 @@ package probe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,8 @@ type found struct {
 // 55 seconds, or Wait and 15 seconds if that is longer.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	p := &prober{Options: o, known: make(chan struct{})}
-	if p.Host == "" {
-		p.Host = hostOf(p.Address)
-	}
+	// Users copy names from URLs. A port has no place in SNI: servers answer with an alert about it.
+	p.Host = hostOf(cmp.Or(p.Host, p.Address))
 	if p.Wait == 0 {
 		p.Wait = DefaultWait
 	}

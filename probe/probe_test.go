@@ -316,6 +316,34 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// Host may have a port, as in a URL. Neither SNI nor the HTTP header gets it.
+func TestHostWithPort(t *testing.T) {
+	t.Parallel()
+	first := make(chan []byte, 64)
+	at := serve(t, func(c net.Conn) {
+		b := make([]byte, 4096)
+		if n, err := c.Read(b); err == nil {
+			first <- b[:n]
+		}
+	})
+	if _, err := Run(t.Context(), Options{Address: at, Host: "app.example.org:8443", Wait: time.Millisecond, Patience: 100 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for len(first) > 0 {
+		b := <-first
+		if bytes.Contains(b, []byte("org:8443")) {
+			t.Errorf("a connection began with %q", b)
+		}
+		if bytes.Contains(b, []byte("app.example.org")) {
+			named++
+		}
+	}
+	if named == 0 {
+		t.Error("no connection named the host")
+	}
+}
+
 // The end of the caller's context ends a probe at once.
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()

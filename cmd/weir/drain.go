@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
 	"time"
 
@@ -92,6 +94,11 @@ type drained struct {
 		LoadBalancersNotTold  []string `json:"load_balancers_not_told"`
 	} `json:"drain"`
 	Connections map[string]int `json:"connections"`
+	// Former is the old process of an upgrade. It has left its load balancers, and may still have tunnels.
+	Former struct {
+		PID    int `json:"pid"`
+		Active int `json:"active"`
+	} `json:"former"`
 }
 
 func (d *drained) health() string {
@@ -113,6 +120,8 @@ func (d *drained) waitsFor(quiet time.Duration) string {
 		return d.arrived()
 	case active > 0:
 		return fmt.Sprintf("active requests and tunnels: %d", active)
+	case d.Former.Active > 0:
+		return fmt.Sprintf("active requests and tunnels of process %d, from which this weir has taken over: %d", d.Former.PID, d.Former.Active)
 	}
 	return ""
 }
@@ -129,7 +138,10 @@ func (d *drained) arrived() string {
 	return fmt.Sprintf("connections since the drain began: %d, the last one after %.1f s%s", d.Drain.NewConnections, d.Drain.LastNewConnection, from)
 }
 
-var errDrainTimeout = errors.New("weir is not quiet yet")
+var (
+	errDrainTimeout     = errors.New("weir is not quiet yet")
+	errDrainInterrupted = errors.New("interrupted, and weir is not quiet yet")
+)
 
 func (o *drainOptions) run(c *cobra.Command, address string) error {
 	st, err := postDrain(c.Context(), address, o.admin, "/drain")
@@ -140,7 +152,9 @@ func (o *drainOptions) run(c *cobra.Command, address string) error {
 	if !o.wait {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
+	interrupted, stop := signal.NotifyContext(c.Context(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(interrupted, o.timeout)
 	defer cancel()
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
@@ -159,11 +173,14 @@ func (o *drainOptions) run(c *cobra.Command, address string) error {
 		}
 		select {
 		case <-ctx.Done():
+			if interrupted.Err() != nil {
+				return fmt.Errorf("%w: %s; it still drains, and weir undrain takes that back", errDrainInterrupted, why)
+			}
 			return fmt.Errorf("%w after %v: %s; it still drains, and weir undrain takes that back", errDrainTimeout, o.timeout, why)
 		case <-tick.C:
 		}
 		if st, err = askStatus(c.Context(), address, o.admin); err != nil {
-			return err
+			return fmt.Errorf("weir has answered before, so it may have ended meanwhile: %w", err)
 		}
 	}
 }

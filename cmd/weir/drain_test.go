@@ -1,9 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -68,10 +75,55 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 	f("0", "1", "false", "these load balancers have not yet seen two answers 503: 192.0.2.8, 2001:db8::8")
 	f("0", "15.5", "true", "connections since the drain began: 3, the last one after 15.5 s from 192.0.2.7")
 	f("2", "1", "true", "active requests and tunnels: 2")
+	if st, err := readDrained("a", []byte(`{"node": "n", "drain": {"seconds": 20, "load_balancers_told": true}, "former": {"pid": 7, "active": 2}}`)); err != nil || st.waitsFor(0) != "active requests and tunnels of process 7, from which this weir has taken over: 2" {
+		t.Error(st.waitsFor(0), err)
+	}
 	if st, err := readDrained("a", []byte(`{"node": "n"}`)); err != nil || st.waitsFor(0) != "somebody took the drain back" {
 		t.Error(st, err)
 	}
 	if _, err := readDrained("a", []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "admin.address") {
+		t.Error(err)
+	}
+}
+
+// Who waits for a drain learns that weir ended, and that Ctrl-C takes nothing back.
+func TestDrainWaitEnds(t *testing.T) {
+	waiting := make(chan struct{}, 1)
+	m := http.NewServeMux()
+	m.HandleFunc("POST /drain", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"node": "n", "connections": {"active": 1}, "drain": {"seconds": 9, "load_balancers_told": true}}`)
+		waiting <- struct{}{}
+	})
+	admin := httptest.NewServer(m) // it has no /status
+	defer admin.Close()
+	address := admin.Listener.Addr().String()
+	run := func(every time.Duration) error {
+		c := newDrainCommand()
+		c.SetOut(io.Discard)
+		o := drainOptions{wait: true, timeout: time.Hour, every: every}
+		c.SetContext(t.Context())
+		return o.run(c, address)
+	}
+	if err := run(time.Millisecond); err == nil || !strings.Contains(err.Error(), "weir has answered before, so it may have ended meanwhile: ") {
+		t.Error(err)
+	}
+	<-waiting
+	signal.Ignore(os.Interrupt) // the tests go on if the command does not handle it
+	defer signal.Reset(os.Interrupt)
+	done := make(chan error, 1)
+	go func() { done <- run(time.Hour) }()
+	<-waiting
+	eventually(t, "the command handles Ctrl-C", func() error {
+		syscall.Kill(os.Getpid(), syscall.SIGINT)
+		select {
+		case err := <-done:
+			done <- err
+			return nil
+		default:
+			return errors.New("it waits")
+		}
+	})
+	if err := <-done; err == nil || err.Error() != "interrupted, and weir is not quiet yet: active requests and tunnels: 1; it still drains, and weir undrain takes that back" {
 		t.Error(err)
 	}
 }

@@ -65,7 +65,7 @@ The exit status is 1 if the endpoint cannot be reached or serves no connection.`
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	c.Flags().StringVar(&o.Host, "host", "", "the `HOST` for SNI and the Host header; default: the one in HOST:PORT")
+	c.Flags().StringVar(&o.Host, "host", "", "the `HOST` for SNI and the Host header, a port is left out; default: the one in HOST:PORT")
 	c.Flags().DurationVar(&o.Wait, "wait", probe.DefaultWait, "how long the late header waits, as a `DURATION`")
 	return c
 }

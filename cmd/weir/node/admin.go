@@ -131,7 +131,11 @@ func (s *server) toggle(set func(bool) error, on bool) http.HandlerFunc {
 }
 
 func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
-	if err := s.reload("the admin port"); err != nil {
+	switch err := s.reload("the admin port"); {
+	case err == errLeft:
+		http.Error(w, "an upgrade ended meanwhile, and the new process loads the configuration now; its log says whether that succeeds, or send the request again", http.StatusServiceUnavailable)
+		return
+	case err != nil:
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
@@ -147,7 +151,24 @@ type nodeStatus struct {
 	Draining    bool                    `json:"draining"`
 	Drain       *status.Drain           `json:"drain,omitempty"`
 	Connections map[string]int          `json:"connections"`
+	Former      *formerStatus           `json:"former,omitempty"`
 	Backends    []backend.BackendStatus `json:"backends"`
+}
+
+// formerStatus has the connections that the old process of an upgrade still has.
+type formerStatus struct {
+	PID         int   `json:"pid"`
+	Connections int64 `json:"connections"`
+	Active      int64 `json:"active"` // those with a request or a tunnel
+}
+
+// formerStatus returns nil if this process is the only one.
+func (s *server) formerStatus() *formerStatus {
+	b := s.former
+	if !b.running() {
+		return nil
+	}
+	return &formerStatus{PID: b.pid, Connections: b.connections.Load(), Active: b.active.Load()}
 }
 
 // drainStatus returns nil without a drain.
@@ -164,7 +185,7 @@ func (s *server) drainStatus() *status.Drain {
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
 	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
-		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Backends: s.backends.Status()}
+		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Former: s.formerStatus(), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)
 }

@@ -215,7 +215,15 @@ func (s *server) tellRemaining(ctx context.Context, timeout time.Duration) {
 
 // tellDrain logs how many connections are open, and on a terminal how to stop at once.
 func (s *server) tellDrain(line string, fields ...zap.Field) {
-	exchanges, tunnels := 0, 0
+	exchanges, tunnels := s.active()
+	if s.terminal {
+		line += "; press Ctrl-C again to end weir at once"
+	}
+	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels), zap.Int("pid", os.Getpid()))...)
+}
+
+// active counts the connections with a running exchange, and the tunnels.
+func (s *server) active() (exchanges, tunnels int) {
 	s.tracker.Each(func(c *conn.Conn) {
 		switch c.State() {
 		case conn.Active:
@@ -224,8 +232,5 @@ func (s *server) tellDrain(line string, fields ...zap.Field) {
 			tunnels++
 		}
 	})
-	if s.terminal {
-		line += "; press Ctrl-C again to end weir at once"
-	}
-	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels), zap.Int("pid", os.Getpid()))...)
+	return exchanges, tunnels
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,10 @@ type former struct {
 	notes chan note     // closed when the former process has ended, or has lost the connection
 	ended chan struct{} // closed with notes
 	left  bool          // it accepts no more, or has ended
+	end   bool          // it said that this process has to end
+
+	cordoned, draining  bool         // what operators had set there, when it last said so
+	connections, active atomic.Int64 // that it still has, since it left
 }
 
 // newFormer returns the process that started this one for an upgrade; nil: none. It tells that
@@ -121,6 +126,17 @@ func (b *former) running() bool {
 	}
 }
 
+// saysEnd reports whether the former process was told to end while this one began to accept.
+func (b *former) saysEnd() bool { return b != nil && b.end }
+
+// reopen makes the former process open its access log again, if it has not ended: after log rotation its lines would
+// go to the file that was moved away.
+func (b *former) reopen() {
+	if b.running() {
+		b.conn.say(note{Kind: noteReopen}) // an error means that it has just ended
+	}
+}
+
 // memory returns how much memory the former process uses; nil: there is none.
 func (b *former) memory() func() int64 {
 	if b == nil {
@@ -139,9 +155,10 @@ func (s *server) adoptFormer(b *former) error {
 		return err
 	}
 	s.change.Lock()
-	s.sticky.own = b.state.StickyKey
+	s.sticky.own, s.sticky.shared = b.state.StickyKey, b.state.SharedStickyKey
 	s.change.Unlock()
-	s.node.SetCordoned(b.state.Cordoned)
+	b.cordoned = b.state.Cordoned
+	s.node.SetCordoned(b.cordoned)
 	return s.sockets.Inherit(b.state.Sockets)
 }
 
@@ -233,6 +250,10 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal, over <-chan ti
 		case n, open := <-s.former.notes:
 			s.adoptOperators(n)
 			s.health.AdoptLoadBalancers(n.LoadBalancers)
+			if n.Kind == noteLeft {
+				s.adoptRemaining(n)
+				s.former.end = n.End
+			}
 			if !open || n.Kind == kind {
 				return nil
 			}
@@ -247,14 +268,25 @@ func (s *server) awaitNote(kind string, signals <-chan os.Signal, over <-chan ti
 	}
 }
 
-// adoptOperators sets what operators have set on the admin port of the former process.
+// adoptOperators sets what operators have changed on the admin port of the former process since it last said so.
+// What they have changed meanwhile on the port of this process stays: while both accept, each gets some requests.
 func (s *server) adoptOperators(n note) {
-	if n.Cordoned != nil {
-		s.node.SetCordoned(*n.Cordoned)
+	b := s.former
+	if n.Cordoned != nil && *n.Cordoned != b.cordoned {
+		b.cordoned = *n.Cordoned
+		s.node.SetCordoned(b.cordoned)
 	}
-	if n.Draining != nil && *n.Draining != s.node.Draining() {
-		s.setDraining(*n.Draining)
+	if n.Draining != nil && *n.Draining != b.draining {
+		b.draining = *n.Draining
+		s.setDraining(b.draining)
 	}
+}
+
+// adoptRemaining records which connections the former process still has.
+func (s *server) adoptRemaining(n note) {
+	s.former.connections.Store(int64(n.Connections))
+	s.former.active.Store(int64(n.Active))
+	s.tracker.SetFormer(n.Connections)
 }
 
 var errEndedEarly = errors.New("a signal ended this process before it had taken over")
@@ -274,10 +306,10 @@ func (s *server) follow(reload func()) {
 		case noteReload:
 			reload()
 		case noteRemaining:
-			s.tracker.SetFormer(n.Connections)
+			s.adoptRemaining(n)
 		}
 	}
-	s.tracker.SetFormer(0)
+	s.adoptRemaining(note{})
 	s.former.conn.Close()
 	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
 	s.besides(nil)

@@ -140,16 +140,21 @@ func (s *server) serve(signals <-chan os.Signal) error {
 	go func() {
 		for range hangups {
 			s.reopenLogs()
+			s.former.reopen()
 			s.reload("SIGHUP")
 		}
 	}()
 	if s.former != nil {
 		go s.follow(func() { wake(hangups) })
 	}
-	left := s.serveUntilEnd(signals, hangups)
+	var left bool
+	told := s.former.saysEnd()
+	if !told {
+		left = s.serveUntilEnd(signals, hangups)
+	}
 	s.endWatch()
 	now := make(chan struct{})
-	go s.hearEnd(signals, hangups, left, now)
+	go s.hearEnd(signals, hangups, left, told, now)
 	var err error
 	if left {
 		err = s.shutdownLeft(now)
@@ -184,9 +189,10 @@ func (s *server) serveUntilEnd(signals <-chan os.Signal, hangups chan<- struct{}
 }
 
 // hearEnd closes now at the signal that ends weir at once. After an upgrade, systemd sends the
-// first signal to the old process as well as to the new one: so the second one ends it.
-func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left bool, now chan<- struct{}) {
-	drains := !left
+// first signal to the old process as well as to the new one: so the second one ends it. The same holds for a new
+// process whom the old one has told that signal.
+func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left, told bool, now chan<- struct{}) {
+	drains := !left && !told
 	for sig := range signals {
 		switch {
 		case sig == syscall.SIGHUP && left:
@@ -213,7 +219,7 @@ func (s *server) reload(because string) error {
 	err := s.loadAndApply()
 	if err == errLeft {
 		s.passReload()
-		return nil
+		return err
 	}
 	s.metrics.reloaded(err)
 	if err != nil {

@@ -18,10 +18,13 @@ import (
 // stickyKeys brings the backends the key for the cookies of sticky sessions: from the storage, so
 // that all replicas have the same, or one of the process if there is no storage.
 type stickyKeys struct {
-	own  string             // the key of the process
-	from *lateStorage       // the storage that the key is from, or will be; nil: none
-	stop context.CancelFunc // ends the requests to the storage
-	done chan struct{}      // closed when the key has come from the storage
+	own string // the key of the process
+	// shared is the key from a storage. After an upgrade it is the one that the former process got, until the
+	// storage gives its key to this process: an upgrade while the storage is down ends no session.
+	shared string
+	from   *lateStorage       // the storage that the key is from, or will be; nil: none
+	stop   context.CancelFunc // ends the requests to the storage
+	done   chan struct{}      // closed when the key has come from the storage
 }
 
 const (
@@ -56,21 +59,23 @@ func (s *server) shareStickyKey(cfg *config.Config) {
 		k.end()
 		ctx, stop := context.WithCancel(s.ctx)
 		k.from, k.stop, k.done = from, stop, make(chan struct{})
-		s.backends.SetStickyKey("")
-		go s.fetchStickyKey(ctx, from, k.done)
+		s.backends.SetStickyKey(k.shared)
+		go s.fetchStickyKey(ctx, from, k.done, k.shared != "")
 	}
 }
 
-// end ends the requests to a storage.
+// end ends the requests to a storage, and forgets its key.
 func (k *stickyKeys) end() {
 	if k.stop != nil {
 		k.stop()
+		k.shared = ""
 	}
 	k.from, k.stop, k.done = nil, nil, nil
 }
 
-// fetchStickyKey asks the storage until it has the key, or until ctx ends.
-func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done chan<- struct{}) {
+// fetchStickyKey asks the storage until it has the key, or until ctx ends. former means that the key of the former
+// process is in use meanwhile.
+func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done chan<- struct{}, former bool) {
 	for wait, failed := stickyRetryFirst, false; ; wait = min(2*wait, stickyRetryMost) {
 		key, err := sharedStickyKey(ctx, from)
 		switch {
@@ -82,7 +87,11 @@ func (s *server) fetchStickyKey(ctx context.Context, from certs.KeyStorage, done
 			return
 		case !failed && ctx.Err() == nil:
 			failed = true
-			s.log.Error("there are no sticky sessions yet, because the storage has not given the key; weir tries again", zap.Error(err))
+			line := "there are no sticky sessions yet, because the storage has not given the key; weir tries again"
+			if former {
+				line = "the storage has not given the key for sticky sessions; the key of the old process stays in use, and weir tries again"
+			}
+			s.log.Error(line, zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -97,6 +106,7 @@ func (s *server) adoptStickyKey(ctx context.Context, key string) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	if ctx.Err() == nil {
+		s.sticky.shared = key
 		s.backends.SetStickyKey(key)
 	}
 }

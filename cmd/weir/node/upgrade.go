@@ -135,7 +135,7 @@ func (s *server) runUpgrade() {
 		s.moveOut(taken)
 		return
 	}
-	at, cancelled := u.failed()
+	at, cancelled := u.state()
 	fields := []zap.Field{zap.String("stage", string(at)), zap.String("binary", u.binary)}
 	if c := u.current(); c != nil {
 		fields = append(fields, zap.Int("new_pid", c.pid))
@@ -154,8 +154,8 @@ func (s *server) runUpgrade() {
 	u.mu.Unlock()
 }
 
-// failed returns the stage in which the upgrade failed, and whether it failed because weir ends.
-func (u *upgrade) failed() (at stage, cancelled bool) {
+// state returns the stage of the upgrade, and whether weir was told to end.
+func (u *upgrade) state() (at stage, cancelled bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.at, u.cancel
@@ -167,11 +167,12 @@ func (u *upgrade) current() *successor {
 	return u.child
 }
 
-// advance notes the next stage, unless the upgrade was cancelled.
+// advance notes the next stage, unless the upgrade was cancelled. A new process that accepts is not cancelled any
+// more: it may have clients.
 func (u *upgrade) advance(to stage, c *successor) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.cancel {
+	if u.cancel && to != stageLeft {
 		return errors.New("weir was told to end")
 	}
 	u.at, u.child = to, c
@@ -246,9 +247,9 @@ func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
 	}
 	v, state := s.node.Verdict(), s.node.State()
 	s.change.Lock()
-	key := s.sticky.own
+	own, shared := s.sticky.own, s.sticky.shared
 	s.change.Unlock()
-	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: key, PIDFile: s.pidFile, Binary: s.upgrade.binary, Args: s.upgrade.args,
+	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: own, SharedStickyKey: shared, PIDFile: s.pidFile, Binary: s.upgrade.binary, Args: s.upgrade.args,
 		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
 }
 
@@ -285,6 +286,8 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	s.notify(fmt.Sprintf("MAINPID=%d\n%s", c.pid, notifyReady)) // first: then systemd hears the new process
 	left := s.operatorsNote(noteLeft)
 	left.LoadBalancers = s.health.LoadBalancers()
+	left.Connections, left.Active = s.remaining()
+	_, left.End = s.upgrade.state()
 	c.conn.say(left) // an error means that the new process has ended
 	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
@@ -292,13 +295,14 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 }
 
 // cancelUpgrade ends an upgrade because this process ends. It returns true if the new process
-// serves already.
+// serves. A new process that may have accepted clients is not killed: it drains them, because the note left says
+// that weir ends.
 func (s *server) cancelUpgrade() (left bool) {
 	u := s.upgrade
 	u.mu.Lock()
 	u.cancel = true
 	c, done := u.child, u.done
-	if c != nil && u.at != stageLeft {
+	if c != nil && u.at != stageAccepting && u.at != stageLeft {
 		c.signalEnd()
 	}
 	u.mu.Unlock()
@@ -337,6 +341,7 @@ func (s *server) shutdownLeft(now <-chan struct{}) error {
 	ended := make(chan struct{})
 	defer close(ended)
 	go s.passRemaining(ended)
+	go s.hearReopen()
 	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
 }
 
@@ -349,18 +354,38 @@ func (s *server) passRemaining(ended <-chan struct{}) {
 	c := s.upgrade.current()
 	tick := time.NewTicker(passInterval)
 	defer tick.Stop()
-	told := 0
+	toldOpen, toldActive := 0, 0
 	for {
-		if open := s.tracker.Open(); open != told {
-			if c.conn.say(note{Kind: noteRemaining, Connections: open}) != nil {
+		if open, active := s.remaining(); open != toldOpen || active != toldActive {
+			if c.conn.say(note{Kind: noteRemaining, Connections: open, Active: active}) != nil {
 				return // the new process has ended
 			}
-			told = open
+			toldOpen, toldActive = open, active
 		}
 		select {
 		case <-tick.C:
 		case <-ended:
 			return
+		}
+	}
+}
+
+// remaining returns the number of open connections, and how many of them have a request or a tunnel.
+func (s *server) remaining() (open, active int) {
+	exchanges, tunnels := s.active()
+	return s.tracker.Open(), exchanges + tunnels
+}
+
+// hearReopen opens the access log again whenever the new process asks for it, until that process or this one ends.
+func (s *server) hearReopen() {
+	c := s.upgrade.current()
+	for {
+		n, err := c.conn.hear(0)
+		if err != nil {
+			return
+		}
+		if n.Kind == noteReopen {
+			s.reopenLogs()
 		}
 	}
 }

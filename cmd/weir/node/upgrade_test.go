@@ -23,12 +23,18 @@ func TestEndDoesNotWaitForReload(t *testing.T) {
 	}
 }
 
-// The end of weir and the takeover exclude each other: the new process is either ended, or serves.
+// The end of weir and the takeover exclude each other: the new process is either ended before it accepts, or serves.
 func TestUpgradeIsDecidedOnce(t *testing.T) {
 	u := newUpgrade()
 	u.cancel = true
-	if u.advance(stageLeft, &successor{}) == nil || u.at == stageLeft || u.current() != nil {
-		t.Errorf("after the end began, a new process takes over in the stage %s", u.at)
+	for _, at := range []stage{stageStarting, stageLoading, stageAccepting} {
+		if u.advance(at, &successor{}) == nil || u.at == at || u.current() != nil {
+			t.Errorf("after the end began, a new process takes over in the stage %s", u.at)
+		}
+	}
+	u.at = stageAccepting
+	if err := u.advance(stageLeft, &successor{}); err != nil || u.at != stageLeft {
+		t.Errorf("a new process that has clients does not get the sockets: %v", err)
 	}
 }
 

@@ -38,7 +38,12 @@ type note struct {
 	Draining *bool `json:"draining,omitempty"`
 	// LoadBalancers, of left, have asked the health port of the old process.
 	LoadBalancers []health.LoadBalancer `json:"load_balancers,omitempty"`
-	Connections   int                   `json:"connections,omitempty"` // of remaining
+	// Connections and Active, of left and remaining, count the open connections of the old process, and
+	// the requests and tunnels among them.
+	Connections int `json:"connections,omitempty"`
+	Active      int `json:"active,omitempty"`
+	// End, of left, means that weir was told to end while the new process began to accept: the new process drains.
+	End bool `json:"end,omitempty"`
 }
 
 // The kinds of notes, in the order of an upgrade.
@@ -51,6 +56,7 @@ const (
 	noteLeft      = "left"      // old: it accepts no more
 	noteRemaining = "remaining" // old: so many connections are still open there
 	noteReload    = "reload"    // old: it has left, and got SIGHUP
+	noteReopen    = "reopen"    // new: it got SIGHUP, and the old process has to open its access log again
 	noteFailed    = "failed"    // new: it ends; Error says why
 )
 
@@ -60,13 +66,15 @@ type passedState struct {
 	Sockets   []sockets.Inherited `json:"sockets"` // FD has no meaning
 	Tickets   json.RawMessage     `json:"tickets"`
 	StickyKey string              `json:"sticky_key,omitempty"`
-	PIDFile   string              `json:"pid_file,omitempty"` // path of the file that has its id
-	Binary    string              `json:"binary,omitempty"`   // path
-	Args      []string            `json:"args,omitempty"`
-	Cordoned  bool                `json:"cordoned"`
-	Healthy   bool                `json:"healthy"`
-	Ready     bool                `json:"ready"`
-	Working   map[string]bool     `json:"working"` // see server.working
+	// SharedStickyKey is the key for sticky sessions that the old process got from its storage.
+	SharedStickyKey string          `json:"shared_sticky_key,omitempty"`
+	PIDFile         string          `json:"pid_file,omitempty"` // path of the file that has its id
+	Binary          string          `json:"binary,omitempty"`   // path
+	Args            []string        `json:"args,omitempty"`
+	Cordoned        bool            `json:"cordoned"`
+	Healthy         bool            `json:"healthy"`
+	Ready           bool            `json:"ready"`
+	Working         map[string]bool `json:"working"` // see server.working
 }
 
 // noteConn is one end of the socket pair between the two processes. One goroutine may call hear;
