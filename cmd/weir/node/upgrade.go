@@ -126,9 +126,9 @@ func (s *server) startUpgrade() {
 
 // runUpgrade is one upgrade. Reloads wait meanwhile.
 func (s *server) runUpgrade() {
-	s.notify(notifyReloading())
 	s.loading.Lock()
 	defer s.loading.Unlock()
+	s.notify(notifyReloading())
 	u := s.upgrade
 	taken, err := s.raise()
 	if err == nil {
@@ -142,6 +142,9 @@ func (s *server) runUpgrade() {
 		c.kill()
 	}
 	s.besides(nil)
+	u.mu.Lock() // first: who is told of the failure may ask for another upgrade at once
+	u.done, u.at, u.child = nil, stageNone, nil
+	u.mu.Unlock()
 	if cancelled {
 		s.log.Info("the upgrade was cancelled, because weir ends", fields...)
 	} else {
@@ -149,9 +152,6 @@ func (s *server) runUpgrade() {
 		s.log.Error("the upgrade failed, and this process continues", append(fields, zap.Error(err))...)
 		s.notify(notifyReady)
 	}
-	u.mu.Lock()
-	u.done, u.at, u.child = nil, stageNone, nil
-	u.mu.Unlock()
 }
 
 // state returns the stage of the upgrade, and whether weir was told to end.

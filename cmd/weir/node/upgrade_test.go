@@ -2,10 +2,17 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // An upgrade may wait for a reload that waits for a cluster. The signal that ends weir waits for neither.
@@ -21,6 +28,26 @@ func TestEndDoesNotWaitForReload(t *testing.T) {
 	if r.cancelUpgrade() {
 		t.Error("a new process serves")
 	}
+}
+
+// Whoever is told that an upgrade has failed, by the log or by READY=1, may ask for the next one at once.
+func TestUpgradeAfterFailedOne(t *testing.T) {
+	r := newRunning(t, "listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], respond: {status: 200}}]\n", "web")
+	r.upgrade.container, r.upgrade.binary = "", "/bin/false"
+	again := sync.OnceFunc(r.startUpgrade)
+	r.log = r.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if strings.HasPrefix(e.Message, "the upgrade failed") {
+			again()
+		}
+		return nil
+	}))
+	r.startUpgrade()
+	eventually(t, "the second upgrade has failed as well", func() error {
+		if n := testutil.ToFloat64(r.metrics.upgrades.WithLabelValues("failure")); n != 2 {
+			return fmt.Errorf("%v have failed", n)
+		}
+		return nil
+	})
 }
 
 // The end of weir and the takeover exclude each other: the new process is either ended before it accepts, or serves.
