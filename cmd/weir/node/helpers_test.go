@@ -51,7 +51,8 @@ func makeRunning(t testing.TB, names ...string) *running {
 		if !r.ended {
 			r.end(0)
 		}
-		eventually(t, "goroutines end", func() error {
+		// The kernel may take long to close a descriptor of inotify: it has been seen to need more than 10 s beside much other work.
+		eventuallyIn(t, time.Minute, "goroutines end", func() error {
 			if n := runtime.NumGoroutine(); n > before+1 { // one goroutine waits for all parked connections
 				buf := make([]byte, 1<<20)
 				return fmt.Errorf("%d of them, %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
@@ -108,7 +109,12 @@ func (r *running) end(after time.Duration) error {
 
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	eventuallyIn(t, patience, what, check)
+}
+
+func eventuallyIn(t testing.TB, limit time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
 	for {
 		err := check()
 		if err == nil {
