@@ -256,7 +256,7 @@ func TestEndWhileBothAccept(t *testing.T) {
 	}
 }
 
-// The old process does not kill a new one that may have clients. It leaves, and tells the new one to end.
+// While both processes accept, SIGTERM to the old process does not kill the new one, which may have clients: both drain.
 func TestOldProcessEndsWhileBothAccept(t *testing.T) {
 	t.Parallel()
 	w := newUpgradable(t)

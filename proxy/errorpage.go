@@ -50,7 +50,7 @@ func newErrorPages(pages []config.ErrorPage, backends *overlay.Map[*backend.Back
 }
 
 // pageFor returns the error page for a response of the route with this status; nil: there is
-// none. If several default backends show the status, weir asks the first one that has an endpoint.
+// none. Several default backends may show a status: weir asks the first one that has an endpoint.
 // gRPC has no pages. A request that came back too often gets no page, because the request for the
 // page would come back as well.
 func (x *exchange) pageFor(status int) (page *errorPage) {

@@ -2,38 +2,19 @@ package kube
 
 import (
 	"context"
-	"iter"
 	"reflect"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
 )
 
 const (
-	// debounce is the time without changes of routes after which Source reports
-	// them: the objects of one application arrive together.
-	debounce = 50 * time.Millisecond
-	// maxDebounce limits that time while objects change all the time.
-	maxDebounce = 150 * time.Millisecond
-	// The same for endpoints and the node, which are cheap to convert and urgent:
-	// requests still go to Pods that are gone.
-	quickDebounce    = 10 * time.Millisecond
-	maxQuickDebounce = 25 * time.Millisecond
-	// share is how many times as long as they take conversions count. So they use at most a
-	// fifth of a core in the long run.
-	share = 5
-	// burst is how far ahead of time conversions may be, so that a few changes in a row are
-	// served at once: two seconds of conversions.
-	burst = share * 2 * time.Second
 	// controllerPatience is the time between two reports that weir waits for the ConfigMap of
 	// ingress-nginx.
 	controllerPatience = 10 * time.Second
@@ -112,39 +93,6 @@ type Source struct {
 	// endpoints of both.
 	served known
 	node   Node
-}
-
-// known is the result of the last conversion, with the newest endpoints.
-type known struct {
-	routing  *Routing
-	backends []*config.Backend // routing's backends with their endpoints; replaced, never changed
-}
-
-// dirt is the changes that were seen, and are not converted yet.
-type dirt struct {
-	routes   span                       // objects that routes depend on
-	objects  map[config.ObjectName]bool // of routes: the Services that changed themselves
-	quick    span                       // node, or services
-	node     bool
-	services map[config.ObjectName]bool // by their endpoints
-}
-
-// span is the times of the first and the last change; zero: there was none.
-type span struct{ first, last time.Time }
-
-func (s *span) touch() {
-	s.last = time.Now()
-	if s.first.IsZero() {
-		s.first = s.last
-	}
-}
-
-// due is when the changes of the span are reported.
-func (s span) due(debounce, maxDebounce time.Duration) time.Time {
-	if at := s.last.Add(debounce); at.Before(s.first.Add(maxDebounce)) {
-		return at
-	}
-	return s.first.Add(maxDebounce)
 }
 
 // NewSource makes a Source that watches nothing yet.
@@ -290,87 +238,6 @@ func (s *Source) awaitController(ctx context.Context) bool {
 	return true
 }
 
-// loop waits until changes are due, and reports them with flush.
-func loop(ctx context.Context, wake <-chan struct{}, due func() (at time.Time, any bool), flush func()) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-		case <-timer.C:
-		}
-		at, any := due()
-		if any && !time.Now().Before(at) {
-			flush()
-			at, any = due()
-		}
-		if any {
-			timer.Reset(time.Until(at))
-		}
-	}
-}
-
-// quickDue is when the next report of endpoints or the node is due, if they have changed.
-func (s *Source) quickDue() (at time.Time, any bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dirty.quick.due(quickDebounce, maxQuickDebounce), !s.dirty.quick.last.IsZero()
-}
-
-// routesDue is when the next conversion may begin, if routes have changed.
-func (s *Source) routesDue() (at time.Time, any bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at = s.dirty.routes.due(debounce, maxDebounce)
-	if allowed := s.paidUntil.Add(-burst); at.Before(allowed) {
-		at = allowed
-	}
-	return at, !s.dirty.routes.last.IsZero()
-}
-
-// note records a change.
-func (s *Source) note(what func(*dirt)) {
-	s.mu.Lock()
-	what(&s.dirty)
-	s.mu.Unlock()
-	for _, wake := range []chan struct{}{s.wake, s.wakeQuick} {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// takeQuick returns the changes of endpoints and the node.
-func (s *Source) takeQuick() (d dirt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d.quick, d.node, d.services = s.dirty.quick, s.dirty.node, s.dirty.services
-	s.dirty.quick, s.dirty.node, s.dirty.services = span{}, false, nil
-	return d
-}
-
-// takeRoutes returns the changes of routes.
-func (s *Source) takeRoutes() (d dirt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d.routes, d.objects = s.dirty.routes, s.dirty.objects
-	s.dirty.routes, s.dirty.objects = span{}, map[config.ObjectName]bool{}
-	return d
-}
-
-// spent notes a conversion that began at this time and has ended now.
-func (s *Source) spent(begun time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paidUntil.Before(begun) {
-		s.paidUntil = begun
-	}
-	s.paidUntil = s.paidUntil.Add(share * time.Since(begun))
-}
-
 // flushQuick reports the changes of endpoints and the node.
 func (s *Source) flushQuick() {
 	s.work.Lock()
@@ -446,141 +313,6 @@ func (s *Source) converted(follow func([]config.ObjectName) bool) *Routing {
 	return routing
 }
 
-// differTo returns the differences between the backends of the last Routing and of the next one; both may be nil. It pauses, so
-// only converting is held.
-func (s *Source) differTo(next *Routing) config.Differences {
-	of := func(r *Routing) []*Backend {
-		if r == nil {
-			return nil
-		}
-		return r.Backends
-	}
-	return config.Differ(of(s.routing), of(next), func(b *Backend) string { return b.Name })
-}
-
-// adopt takes a Routing over, and finds the endpoints of new backends and of the backends of these Services; nil: of
-// all backends. differ is the result of differTo. Both locks are held.
-func (s *Source) adopt(c *Change, routing *Routing, differ *config.Differences, services map[config.ObjectName]bool) {
-	if routing == nil { // no conversion has succeeded so far
-		return
-	}
-	if routing != s.routing {
-		before := s.known
-		if s.served.routing == before.routing {
-			s.served = before // with the newest endpoints
-		}
-		s.routing, c.Routing = routing, routing
-		s.backends = s.takeOver(c, before, differ)
-	}
-	if services == nil {
-		s.refresh(c, &s.known, slices.Values(indexes(routing.Backends)))
-	} else {
-		s.update(c, services)
-	}
-	if c.Routing != nil {
-		c.Backends = s.backends
-	}
-}
-
-func indexes[T any](list []T) []int {
-	all := make([]int, len(list))
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
-// takeOver returns the backends of a new routing. It looks only at those that have changed.
-func (s *Source) takeOver(c *Change, before known, differ *config.Differences) []*config.Backend {
-	all := make([]*config.Backend, len(s.routing.Backends))
-	var old []*Backend
-	if before.routing != nil {
-		old = before.routing.Backends
-	}
-	for _, run := range differ.Kept {
-		copy(all[run.After:], before.backends[run.Before:run.Before+run.Length])
-	}
-	for _, j := range differ.Added {
-		b := s.routing.Backends[j]
-		var was *config.Backend // the name has the Service and the port
-		if i, known := slices.BinarySearchFunc(old, b.Name, func(b *Backend, name string) int { return strings.Compare(b.Name, name) }); known {
-			was = before.backends[i]
-		}
-		all[j] = s.complete(c, b, was)
-	}
-	return all
-}
-
-// complete returns a backend with its current endpoints. was is the previous result, or nil; complete
-// returns was if nothing has changed.
-func (s *Source) complete(c *Change, b *Backend, was *config.Backend) *config.Backend {
-	if b.Source == (config.ObjectName{}) { // it has its own endpoints, or none
-		return b.with(nil, was)
-	}
-	var before []config.Endpoint
-	if was != nil {
-		before = was.Endpoints
-	}
-	now := s.endpointsOf(b, before)
-	if slices.Equal(now, before) {
-		return b.with(before, was)
-	}
-	if c.Endpoints == nil {
-		c.Endpoints = map[string][]config.Endpoint{}
-	}
-	c.Endpoints[b.Name] = now
-	return b.with(now, was)
-}
-
-// update finds the endpoints of some Services again.
-func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
-	for name := range services {
-		s.refresh(c, &s.known, s.routing.of(name))
-	}
-}
-
-// updateServed is update for served, if that is not known.
-func (s *Source) updateServed(c *Change, services map[config.ObjectName]bool) {
-	if s.served.routing == s.routing {
-		return
-	}
-	for name := range services {
-		s.refresh(c, &s.served, s.served.routing.of(name))
-	}
-}
-
-// refresh finds the endpoints of some backends of k again.
-func (s *Source) refresh(c *Change, k *known, at iter.Seq[int]) {
-	copied := false
-	for i := range at {
-		now := s.complete(c, k.routing.Backends[i], k.backends[i])
-		if now == k.backends[i] {
-			continue
-		}
-		if !copied {
-			k.backends, copied = slices.Clone(k.backends), true
-		}
-		k.backends[i] = now
-	}
-}
-
-// of returns the places of the backends of a Service; r may be nil. The names of backends begin
-// with the Service, and r has them in order.
-func (r *Routing) of(service config.ObjectName) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		if r == nil || service == (config.ObjectName{}) {
-			return
-		}
-		prefix := service.String()
-		i, _ := slices.BinarySearchFunc(r.Backends, prefix, func(b *Backend, name string) int { return strings.Compare(b.Name, name) })
-		for ; i < len(r.Backends) && strings.HasPrefix(r.Backends[i].Name, prefix); i++ {
-			if r.Backends[i].Source == service && !yield(i) {
-				return
-			}
-		}
-	}
-}
-
 // safely calls a function that converts objects of arbitrary authors. After a panic,
 // which is a bug of weir, nothing has changed.
 func (s *Source) safely(what func()) {
@@ -592,37 +324,4 @@ func (s *Source) safely(what func()) {
 		}()
 	}
 	what()
-}
-
-// endpointsOf returns the current endpoints of b; before are the previous ones.
-func (s *Source) endpointsOf(b *Backend, before []config.Endpoint) []config.Endpoint {
-	now := before
-	s.safely(func() { now = s.findEndpoints(b) })
-	return now
-}
-
-func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
-	if b.Source == (config.ObjectName{}) {
-		return nil
-	}
-	service := get[*corev1.Service](s, Services, b.Source)
-	var of []*discoveryv1.EndpointSlice
-	for _, i := range s.informers[EndpointSlices] {
-		found, _ := i.GetIndexer().ByIndex(byService, b.Source.String())
-		for _, o := range found {
-			of = append(of, o.(*discoveryv1.EndpointSlice))
-		}
-	}
-	return Endpoints(b, service, of)
-}
-
-// lookAtNode reports this node if it has changed.
-func (s *Source) lookAtNode(c *Change) {
-	nodes := all[*corev1.Node](s, Nodes)
-	if len(nodes) == 0 {
-		return
-	}
-	if now := NodeOf(nodes[0]); !reflect.DeepEqual(now, s.node) {
-		s.node, c.Node = now, &now
-	}
 }

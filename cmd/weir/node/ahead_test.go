@@ -220,7 +220,7 @@ func external(name string) string {
 	return strings.Replace(strings.ReplaceAll(shop, "shop", name), "spec: {ports", "spec: {type: ExternalName, externalName: "+name+".internal, ports", 1)
 }
 
-// A backend that had endpoints and has none any more is not taken for the one that never had any.
+// The last endpoint of a backend goes in the same change as its routes. weir then sends it no more requests, also if the backend began without endpoints.
 func TestBackendLosesItsEndpointsWithRoutes(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.load(beside)

@@ -48,8 +48,8 @@ func (c *cluster) changed(ch kube.Change) {
 		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
 }
 
-// put puts objects into effect together with the file that is already in effect. While it prepares the plan, it waits for
-// name servers and for files, and endpoints change.
+// put puts objects into effect together with the file that is already in effect. It prepares the plan, which may wait for
+// name servers and sockets, without the Source's lock for endpoints: they change meanwhile.
 func (c *cluster) put(o *objects) error {
 	p := &plan{file: c.s.fileInEffect(), again: true, objects: o}
 	for {

@@ -135,7 +135,7 @@ func (c *copying) run() {
 		e.Object = e.Object.DeepCopyObject()
 		select {
 		case c.events <- e:
-		case <-c.stopped: // nobody receives any more
+		case <-c.stopped: // the receiver has ended
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 // that all replicas have the same, or one of the process if there is no storage.
 type stickyKeys struct {
 	own string // the key of the process
-	// shared is the key from a storage. After an upgrade it is the one that the former process got, until the
-	// storage gives its key to this process: an upgrade while the storage is down ends no session.
+	// shared is the key from a storage. A new process begins with the key of the former process, and asks the storage
+	// again. So sessions survive an upgrade while the storage is down.
 	shared string
 	from   *lateStorage       // the storage that the key is from, or will be; nil: none
 	stop   context.CancelFunc // ends the requests to the storage

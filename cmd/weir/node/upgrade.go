@@ -142,7 +142,7 @@ func (s *server) runUpgrade() {
 		c.kill()
 	}
 	s.besides(nil)
-	u.mu.Lock() // first: who is told of the failure may ask for another upgrade at once
+	u.mu.Lock() // before the log line and READY=1: an operator may send the next SIGUSR2 as soon as one of them arrives
 	u.done, u.at, u.child = nil, stageNone, nil
 	u.mu.Unlock()
 	if cancelled {

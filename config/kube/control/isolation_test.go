@@ -504,7 +504,7 @@ func TestLabelsOfSlices(t *testing.T) {
 	}
 }
 
-// weir corrects a Service that somebody has changed. It removes a selector, and keeps the labels and annotations of others.
+// weir restores a Service that somebody has changed. It removes an added selector. Labels and annotations that others have added stay.
 func TestCorrectedServices(t *testing.T) {
 	s := edgeService("edge-weir", "192.0.2.1").Service
 	o := serviceFrom(config.ObjectName{Namespace: "shop", Name: "edge-weir"}, s)
