@@ -160,20 +160,32 @@ func TestEndWhileTheOldProcessLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.dieSilently()
-	eventually(t, "it drains", func() error {
+	o.untilDraining()
+	o.finishes(client)
+}
+
+// untilDraining waits until the new process drains.
+func (o *fakeOld) untilDraining() {
+	o.w.t.Helper()
+	eventually(o.w.t, "it drains", func() error {
 		if o.w.linesWith("no new connections are accepted any more") == 0 {
 			return errNotYet
 		}
 		return nil
 	})
+}
+
+// finishes ends the request of a client, and waits until the new process has answered it and has ended.
+func (o *fakeOld) finishes(client net.Conn) {
+	o.w.t.Helper()
 	if _, err := io.WriteString(client, "b"); err != nil {
-		t.Fatal(err)
+		o.w.t.Fatal(err)
 	}
 	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
-		t.Errorf("%v, %v", r, err)
+		o.w.t.Errorf("%v, %v", r, err)
 	}
 	if status := o.w.wait(); status != 0 {
-		t.Errorf("it ended with status %d", status)
+		o.w.t.Errorf("it ended with status %d", status)
 	}
 }
 
@@ -232,12 +244,7 @@ func TestEndWhileBothAccept(t *testing.T) {
 	if err := o.say(note{"kind": "left", "end": true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it drains", func() error {
-		if o.w.linesWith("no new connections are accepted any more") == 0 {
-			return errNotYet
-		}
-		return nil
-	})
+	o.untilDraining()
 	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
 	eventually(t, "it says that it ends already", func() error {
 		if o.w.linesWith("a second signal aborts them") != 1 {
@@ -245,15 +252,7 @@ func TestEndWhileBothAccept(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := io.WriteString(client, "b"); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
-		t.Errorf("%v, %v", r, err)
-	}
-	if status := o.w.wait(); status != 0 {
-		t.Errorf("it ended with status %d", status)
-	}
+	o.finishes(client)
 }
 
 // While both processes accept, SIGTERM to the old process does not kill the new one, which may have clients: both drain.

@@ -80,17 +80,7 @@ func TestEndpointsDoNotWaitForTheRoutesOfTheirBackend(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
 		release := make(chan struct{})
-		w.converting.Lock() // readers hold one of the locks
-		w.work.Lock()
-		tell := w.opts.Changed
-		w.opts.Changed = func(c Change) {
-			if c.Routing != nil {
-				<-release
-			}
-			tell(c)
-		}
-		w.work.Unlock()
-		w.converting.Unlock()
+		w.beforeRoutes(func() { <-release })
 		w.put(strings.Replace(ingressAndService, "kind: Service, metadata: {", "kind: Service, metadata: {annotations: {"+AnnotationPreferLocal+": 'true'}, ", 1))
 		time.Sleep(debounce - quickDebounce/2)
 		w.put(slice("a-1", "a", "10.0.0.2")) // the conversion begins before the debounce time of these endpoints is over
@@ -110,17 +100,7 @@ func TestEndpointsOfFormerRoutes(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
 		var fails error
-		w.converting.Lock() // readers hold one of the locks
-		w.work.Lock()
-		tell := w.opts.Changed
-		w.opts.Changed = func(c Change) {
-			if c.Routing != nil {
-				w.WithNewest(func([]*config.Backend) error { return fails })
-			}
-			tell(c)
-		}
-		w.work.Unlock()
-		w.converting.Unlock()
+		w.beforeRoutes(func() { w.WithNewest(func([]*config.Backend) error { return fails }) })
 		endpoints := func(address string, want ...string) {
 			t.Helper()
 			w.put(slice("a-1", "a", address))
@@ -199,20 +179,18 @@ func TestReportsHoldTheirLocks(t *testing.T) {
 			w.WithNewest(func([]*config.Backend) error { held("with the newest endpoints", true, true); return nil })
 		}
 		var told []string
-		w.converting.Lock() // readers hold one of the locks
-		w.work.Lock()
-		w.opts.Changed = func(c Change) {
-			if c.Routing == nil {
-				told = append(told, "endpoints")
-				held("endpoints", false, true)
-				return
+		w.setOptions(func(o *Options) {
+			o.Changed = func(c Change) {
+				if c.Routing == nil {
+					told = append(told, "endpoints")
+					held("endpoints", false, true)
+					return
+				}
+				told = append(told, "routes")
+				held("routes", true, false)
+				newest()
 			}
-			told = append(told, "routes")
-			held("routes", true, false)
-			newest()
-		}
-		w.work.Unlock()
-		w.converting.Unlock()
+		})
 		w.put(slice("a-1", "a", "10.0.0.2"))
 		w.next()
 		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))

@@ -192,6 +192,28 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 	})
 }
 
+// setOptions changes the options of the Source. Its readers hold one of the two locks.
+func (w *watched) setOptions(change func(*Options)) {
+	w.converting.Lock()
+	defer w.converting.Unlock()
+	w.work.Lock()
+	defer w.work.Unlock()
+	change(&w.opts)
+}
+
+// beforeRoutes calls f when the Source reports routes, before w notes the report.
+func (w *watched) beforeRoutes(f func()) {
+	w.setOptions(func(o *Options) {
+		tell := o.Changed
+		o.Changed = func(c Change) {
+			if c.Routing != nil {
+				f()
+			}
+			tell(c)
+		}
+	})
+}
+
 func (s *server) shutdown() {
 	for kind := range example {
 		s.of(kind).Shutdown()

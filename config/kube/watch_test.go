@@ -240,21 +240,13 @@ func TestEndpointsDoNotWaitForRoutes(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
 		release, newest := make(chan struct{}), []string(nil)
-		w.converting.Lock() // readers hold one of the locks
-		w.work.Lock()
-		tell := w.opts.Changed
-		w.opts.Changed = func(c Change) {
-			if c.Routing != nil {
-				<-release
-				w.WithNewest(func(backends []*config.Backend) error {
-					newest = addressesOf(backends[0].Endpoints)
-					return nil
-				})
-			}
-			tell(c)
-		}
-		w.work.Unlock()
-		w.converting.Unlock()
+		w.beforeRoutes(func() {
+			<-release
+			w.WithNewest(func(backends []*config.Backend) error {
+				newest = addressesOf(backends[0].Endpoints)
+				return nil
+			})
+		})
 		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
 		if told := w.next(); len(told) != 0 {
 			t.Fatalf("routes that are not in effect told %+v", told)
@@ -457,11 +449,7 @@ func endpointsIn(c *Change, name string) []config.Endpoint {
 func TestFaultOfOurOwn(t *testing.T) {
 	var panics atomic.Int32
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
-		w.converting.Lock() // readers hold one of the locks
-		w.work.Lock()
-		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
-		w.work.Unlock()
-		w.converting.Unlock()
+		w.setOptions(func(o *Options) { o.Panicked = func(any, []byte) { panics.Add(1) } })
 		w.next()
 		setFile := func(file *config.Config) {
 			w.converting.Lock()

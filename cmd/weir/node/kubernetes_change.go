@@ -52,23 +52,17 @@ func (c *cluster) changed(ch kube.Change) {
 // name servers and sockets, without the Source's lock for endpoints: they change meanwhile.
 func (c *cluster) put(o *objects) error {
 	p := &plan{file: c.s.fileInEffect(), again: true, objects: o}
-	for {
-		err := c.s.prepare(p)
-		if err == nil {
-			err = c.source.WithNewest(func(backends []*config.Backend) error {
-				p.renew(backends)
-				return c.s.commit(p)
-			})
-		}
-		switch err {
-		case nil:
-			c.took(o)
-			return nil
-		case errOvertaken: // again
-		default:
-			return err
-		}
+	err := c.s.putBy(p, func() error {
+		return c.source.WithNewest(func(backends []*config.Backend) error {
+			p.renew(backends)
+			return c.s.commit(p)
+		})
+	})
+	if err != nil {
+		return err
 	}
+	c.took(o)
+	return nil
 }
 
 // failed logs that objects are not in effect, and schedules another try.

@@ -152,10 +152,15 @@ var errOvertaken = errors.New("another change took effect since the plan was beg
 
 // put prepares a plan and commits it. On an error nothing has changed.
 func (s *server) put(p *plan) error {
+	return s.putBy(p, func() error { return s.commit(p) })
+}
+
+// putBy is put with a function that commits the plan.
+func (s *server) putBy(p *plan, commit func() error) error {
 	for {
 		err := s.prepare(p)
 		if err == nil {
-			err = s.commit(p)
+			err = commit()
 		}
 		if err != errOvertaken {
 			return err
