@@ -133,6 +133,7 @@ func (s *server) finish(d config.Drain, cluster *cluster, now <-chan struct{}, m
 	if more != nil {
 		more(ctx)
 	}
+	s.awaitAnswers(ctx)
 	err := errCut
 	if ctx.Err() == context.Canceled {
 		err = errCutNow

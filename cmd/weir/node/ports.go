@@ -117,6 +117,21 @@ func (s *server) closePorts() {
 	}
 }
 
+// awaitAnswers waits until the closed admin and metrics ports have written their last answers,
+// or until ctx ends. A port that is closed has no sockets any more, but a client that asked for a
+// reload may still wait for its answer.
+func (s *server) awaitAnswers(ctx context.Context) {
+	written := make(chan struct{})
+	go func() {
+		s.answering.Wait()
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-ctx.Done():
+	}
+}
+
 // portLog returns a log for the messages of net/http about a port, at most one a second.
 func (s *server) portLog(name string) *log.Logger {
 	limited := &listener.Repeats{PerSecond: 1, More: func(port string, held int) {
@@ -174,7 +189,9 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	server.Handler = hurried(reserve, server.Handler)
 	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
 	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed
+	s.answering.Add(1)
 	stop := context.AfterFunc(ctx, func() {
+		defer s.answering.Done()
 		// A client that moved the port by its request to reload still gets an answer. A reload
 		// waits until removed listeners have emptied their queues, which may take seconds.
 		bounded, cancel := context.WithTimeout(context.Background(), answerPatience)
@@ -183,7 +200,11 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 			server.Close()
 		}
 	})
-	defer stop()
+	defer func() {
+		if stop() {
+			s.answering.Done()
+		}
+	}()
 	if err := server.Serve(guard(reserve)); err != http.ErrServerClosed {
 		return fmt.Errorf("serving the %s port: %w", name, err)
 	}

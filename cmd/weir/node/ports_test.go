@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -66,5 +68,53 @@ func TestAdminPort(t *testing.T) {
 	found := lines.FilterMessage("a problem with a port").FilterField(zap.String("port", "admin"))
 	if found.Len() != 1 || !strings.Contains(found.All()[0].ContextMap()["error"].(string), "too many open files") {
 		t.Errorf("logged %v", lines.All())
+	}
+}
+
+// A request of the admin port may wait while weir ends, such as a reload for an upgrade. It
+// gets its answer before the process ends.
+func TestEndWaitsForTheLastAnswer(t *testing.T) {
+	r := newRunning(t, `
+admin: {address: "@admin"}
+drain: {lame_duck: 0s, timeout: 1m}
+listeners: {web: {address: "@web", protocol: http}}
+routes: [{listeners: [web], redirect: https}]
+`, "admin", "web")
+	r.loading.Lock() // the reload waits
+	answers := make(chan string, 1)
+	go func() {
+		resp, err := http.Post("http://"+r.address("admin")+"/reload", "", nil)
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		answers <- string(text)
+	}()
+	running := func(function string) func() error {
+		return func() error {
+			buf := make([]byte, 1<<20)
+			if !strings.Contains(string(buf[:runtime.Stack(buf, true)]), function+"(") {
+				return errors.New("it is not called")
+			}
+			return nil
+		}
+	}
+	eventually(t, "the reload waits", running(").adminReload"))
+	ended := make(chan error, 1)
+	go func() { ended <- r.end(time.Minute) }()
+	eventually(t, "the end waits for the answer", running(").awaitAnswers"))
+	select {
+	case <-ended:
+		t.Fatal("the server ended before its answer")
+	default:
+	}
+	r.loading.Unlock()
+	if got := <-answers; !strings.Contains(got, "standard input") {
+		t.Errorf("the answer is %q", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

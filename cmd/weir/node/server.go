@@ -110,6 +110,7 @@ type server struct {
 	sockets   sockets.Set // of listeners and ports
 	listeners map[string]*listener.Listener
 	ports     map[string]*runningPort // "health", "metrics" and "admin"
+	answering sync.WaitGroup          // the admin and metrics ports that may still have answers to write
 }
 
 // inEffect is the configuration in effect. It is replaced as a whole, so its two parts
