@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -888,6 +889,46 @@ func TestUpgradeMovesListeners(t *testing.T) {
 		t.Errorf("the removed listener: %v", err)
 	}
 	gone(t, old)
+}
+
+// A program that cleans up a folder removes the file of a Unix socket. A reload makes it again, and so does an
+// upgrade, whose old process leaves the file of the new one alone.
+func TestRemovedSocketFile(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	path := filepath.Join(w.dir, "local.sock")
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}, Timeout: patience}
+	reach := func(after string) {
+		t.Helper()
+		resp, err := client.Get("http://app.example.org/")
+		if err != nil {
+			t.Errorf("%s: %v", after, err)
+			return
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", after, resp.Status)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove()
+	w.post("/reload")
+	reach("after a reload")
+	remove()
+	old, _ := w.upgrade()
+	reach("after an upgrade")
+	gone(t, old)
+	reach("after the end of the old process")
 }
 
 // While both processes run, they share one limit of memory. Afterwards the new one has all of it.

@@ -174,11 +174,15 @@ func sameAddress(w Want, at net.Addr) bool {
 
 // Pass returns the sockets in effect for a process that takes over, in a fixed order. The
 // descriptors are duplicates, and the caller closes them. Until Leave, this process decides
-// about the accept queues and the socket files.
+// about the accept queues and the socket files. A Unix socket without its file is left out: the
+// other process opens a new one.
 func (s *Set) Pass() (all []Inherited, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for owner, socket := range s.inEffect {
+		if socket.lostFile() {
+			continue
+		}
 		fd, err := socket.dup()
 		if err != nil {
 			CloseAll(all)

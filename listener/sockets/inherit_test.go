@@ -279,6 +279,28 @@ func TestPass(t *testing.T) {
 	})
 }
 
+// If the socket file was removed, the process that takes over makes it again, and the first process leaves
+// it alone.
+func TestPassWithoutFile(t *testing.T) {
+	w := newWorld(t, "unix")
+	w.commit(w.plan("web:a api:b"))
+	if err := os.Remove(w.address("a")); err != nil {
+		t.Fatal(err)
+	}
+	next := w.pass()
+	p := next.plan("web:a api:b")
+	if fate := next.fate(p, "web") + " " + next.fate(p, "api"); fate != "new moved" {
+		t.Error(fate)
+	}
+	next.commit(p)
+	next.set.Discard()
+	w.set.Leave(next.set.Taken())
+	w.commit(w.plan("")) // closes all
+	next.set.Own()
+	wantAccepted(t, next.owners["web"], next.dial("a"))
+	wantAccepted(t, next.owners["api"], next.dial("b"))
+}
+
 // The sockets of a service manager stay its own through an upgrade.
 func TestPassActivated(t *testing.T) {
 	w := newWorld(t, "unix")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"sync"
@@ -138,17 +139,41 @@ func (s *Socket) RefuseNew() time.Duration {
 	return refuseNew(s.fd)
 }
 
+// lostFile returns true if somebody has removed the socket file. From then on the path belongs
+// to the next socket there, and Close does not remove it. A service manager makes its own
+// sockets again.
+func (s *Socket) lostFile() bool {
+	path := s.file()
+	if path == "" || s.kept {
+		return false
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlinked = true
+	return true
+}
+
+// file returns the path of the socket file; empty: there is none.
+func (s *Socket) file() string {
+	u, ok := s.ln.Addr().(*net.UnixAddr)
+	if !ok || u.Name == "" || u.Name[0] == '@' || u.Name[0] == 0 {
+		return ""
+	}
+	return u.Name
+}
+
 // unlink removes the socket file, so that no further client connects. It does so once,
 // because afterwards another process may use the path. The caller holds s.mu.
 func (s *Socket) unlink() {
-	u, ok := s.ln.Addr().(*net.UnixAddr)
-	if !ok || s.unlinked {
+	path := s.file()
+	if path == "" || s.unlinked {
 		return
 	}
 	s.unlinked = true
-	if u.Name != "" && u.Name[0] != '@' && u.Name[0] != 0 {
-		os.Remove(u.Name)
-	}
+	os.Remove(path)
 }
 
 // Waits returns true if a connection is in the accept queue, or arrives there within the

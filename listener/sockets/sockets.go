@@ -3,7 +3,8 @@
 //
 // A configuration takes effect in two steps. Set.Plan opens the sockets that are missing,
 // and disturbs nothing that is in effect. Then the caller calls Plan.Commit, or
-// Plan.Abandon. An owner that stays at its address keeps its socket. If an owner gives up an
+// Plan.Abandon. An owner that stays at its address keeps its socket, unless somebody has removed
+// its socket file. If an owner gives up an
 // address and another owner wants it, the socket moves with its accept queue. All other
 // sockets are new. On Linux a new one may be for all addresses of the machine while owners
 // leave single addresses of its port.
@@ -85,12 +86,13 @@ func (s *Set) Plan(wants []Want) *Plan {
 }
 
 // keep finds the owners that stay at their address. It returns the other sockets in
-// effect.
+// effect. A Unix socket without its file is not among them: no client can reach it, so it
+// gets a successor.
 func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	for _, w := range wants {
-		if socket := p.set.inEffect[w.Owner]; socket != nil && socket.at == w.address() {
+		if socket := p.set.inEffect[w.Owner]; socket != nil && socket.at == w.address() && !socket.lostFile() {
 			p.all[w.Owner] = socket
 		}
 	}
@@ -100,7 +102,9 @@ func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 	}
 	for owner, socket := range p.set.inEffect {
 		if p.all[owner] == nil {
-			free[socket.at] = socket
+			if !socket.lostFile() {
+				free[socket.at] = socket
+			}
 		} else if other := free[socket.at]; other != nil && slices.Contains(p.set.inherited, other) {
 			delete(free, socket.at) // an owner has it already
 		}

@@ -336,6 +336,35 @@ func TestCloseLeavesTheFileOfTheNext(t *testing.T) {
 	w.dial("a")
 }
 
+// Programs that clean up folders remove socket files. Without its file no client reaches the
+// socket, so the next plan opens a new one. The old one leaves the file of the new one alone.
+func TestRemovedSocketFile(t *testing.T) {
+	for _, next := range []string{"web:a", "api:a"} { // the same owner, and another one
+		t.Run(next, func(t *testing.T) {
+			w := newWorld(t, "unix")
+			w.commit(w.plan("web:a"))
+			owner, _, _ := strings.Cut(next, ":")
+			if err := os.Remove(w.address("a")); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				p := w.plan(next)
+				if got := w.fate(p, owner); got != "new" {
+					t.Fatal(got)
+				}
+				w.dial("a")
+				p.Abandon()
+				w.wantClosed("a")
+			}
+			w.commit(w.plan(next))
+			wantAccepted(t, w.owners[owner], w.dial("a"))
+			if p := w.plan(next); w.fate(p, owner) != "kept" {
+				t.Error("with its file: " + w.fate(p, owner))
+			}
+		})
+	}
+}
+
 // An owner may accept by the file. The socket can then be moved like any other.
 func TestTakeFile(t *testing.T) {
 	w := newWorld(t, "tcp")
