@@ -56,7 +56,7 @@ func startSuccessor(binary string, args []string, passed []sockets.Inherited) (*
 	pid, err := syscall.ForkExec(binary, args, &syscall.ProcAttr{Env: successorEnv(os.Environ()), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)
+		return nil, startError(binary, err)
 	}
 	process, err := os.FindProcess(pid)
 	if err != nil {
@@ -72,6 +72,19 @@ func startSuccessor(binary string, args []string, passed []sockets.Inherited) (*
 		}
 	}()
 	return c, nil
+}
+
+// startError returns an error that says why the kernel did not start the binary.
+func startError(binary string, err error) error {
+	err = fmt.Errorf("cannot start %s as uid %d: %w", binary, os.Getuid(), err)
+	_, missing := os.Stat(binary)
+	switch {
+	case errors.Is(err, syscall.ENOENT) && missing == nil: // execve(2) has one error for both
+		return fmt.Errorf("%w; the file exists, but its interpreter does not: the program after #! of a script, or the dynamic loader of a binary", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w; the file is not a program for this machine", err)
+	}
+	return err
 }
 
 // successorEnv returns the environment of a new process. It has no WATCHDOG_PID, which names this

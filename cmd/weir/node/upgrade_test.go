@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +81,29 @@ func TestTooSlowSuccessor(t *testing.T) {
 			c := &successor{conn: &noteConn{Conn: conn, decoder: json.NewDecoder(conn)}}
 			if _, err := c.hear(kind, 10*time.Second); err == nil || err.Error() != want {
 				t.Errorf("%s: %v", kind, err)
+			}
+		})
+	}
+}
+
+// The kernel's error for a missing interpreter is the one for a missing file.
+func TestStartErrors(t *testing.T) {
+	for name, c := range map[string]struct{ text, want, not string }{
+		"no file":          {"", "no such file or directory", "interpreter"},
+		"no interpreter":   {"#!/nowhere/sh\n", "no such file or directory; the file exists, but its interpreter does not", "machine"},
+		"no program":       {"weir\n", "exec format error; the file is not a program for this machine", "interpreter"},
+		"a folder instead": {"#!/\n", "permission denied", "interpreter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			binary := filepath.Join(t.TempDir(), "weir")
+			if c.text != "" {
+				if err := os.WriteFile(binary, []byte(c.text), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := startSuccessor(binary, []string{"weir"}, nil)
+			if err == nil || !strings.Contains(err.Error(), "cannot start "+binary+" as uid") || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) {
+				t.Errorf("%v", err)
 			}
 		})
 	}
