@@ -22,6 +22,9 @@ type decoder struct {
 	// value.
 	places map[any]place
 
+	// broken has the paths of keys whose values are errors of the document, so that they are not read.
+	broken map[string]bool
+
 	// known collects the keys of each decoded section, unless it is nil. A test compares them
 	// with docs/configuration.md.
 	known map[string][]string
@@ -45,7 +48,7 @@ func (d *decoder) position(at place) Position {
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: map[any]place{}}
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: map[any]place{}, broken: map[string]bool{}}
 }
 
 // path is the path of a value in the tree. It is written out only for errors and hints, in the
@@ -224,6 +227,7 @@ func (v *draft) unknownKey(name *Tree, p *path, known []string) (meant string) {
 func (v *draft) set(x value, key, n *Tree, p path) {
 	switch {
 	case n.Broken: // already reported
+		v.broken[p.shown()] = true
 	case isNull(n):
 		v.fail(key, p, "has no value; give it one, or take the key out")
 	default:

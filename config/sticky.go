@@ -68,11 +68,13 @@ func (v *draft) checkSticky(b *Backend) {
 
 // warnSticky warns of sessions that end with the process.
 func (v *draft) warnSticky(b *Backend) {
+	sticky := v.places[&b.Sticky]
+	key := sticky.path.key("key")
 	switch {
 	case b.Sticky == nil:
 	case v.shared != "" && v.given(&b.Sticky.Key):
 		v.warnAt(v.places[&b.Sticky.Key], "this key is not used, because the replicas share a key in storage; take it out")
-	case v.shared == "" && b.Sticky.Key == "":
-		v.warnAt(v.places[&b.Sticky], "there is no key, so a restart of weir moves all clients, and replicas do not know the cookies of each other; set key, or storage at the top level")
+	case v.shared == "" && !v.given(&b.Sticky.Key) && !v.broken[key.shown()]: // an invalid key has an error of its own
+		v.warnAt(sticky, "there is no key, so a restart of weir moves all clients, and replicas do not know the cookies of each other; set key, or storage at the top level")
 	}
 }

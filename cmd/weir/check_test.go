@@ -74,6 +74,20 @@ func TestCheck(t *testing.T) {
 			"FILE:2:44: routes[0]: unknown key \"bakend\"; did you mean \"backend\"?\n")
 }
 
+// A sticky key that cannot be used is an error. It is not also called missing.
+func TestCheckStickyKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	for key, want := range map[string]string{"'${WEIR_NOT_SET}'": "WEIR_NOT_SET is not set in the environment", "short": "has to have 32 to 1024 characters"} {
+		text := "listeners: {web: {address: ':80', protocol: http}}\nroutes: [{listeners: [web], backend: b}]\nbackends: {b: {endpoints: ['192.0.2.1:1'], sticky: {key: " + key + "}}}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, status := weir("check", path); status != statusError || !strings.Contains(stderr, want) || strings.Contains(stderr, "warning") {
+			t.Errorf("key: %s: status %d, %q", key, status, stderr)
+		}
+	}
+}
+
 func TestCheckStandardInput(t *testing.T) {
 	in, err := os.Open("../../examples/minimal.yaml")
 	if err != nil {
