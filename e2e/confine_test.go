@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -176,6 +178,73 @@ func TestRootBecomesTheUser(t *testing.T) {
 	if n := w.metric("process_open_fds"); n == 0 {
 		t.Error("weir cannot count its descriptors")
 	}
+}
+
+// If root starts weir with the key user, weir makes pid_file for that user, and everybody may read it. A weir that
+// did not start or has ended leaves no file. If the folder is not of that user, it leaves an empty file, never an id
+// that the system may give to another process.
+func TestPIDFileOfTheUser(t *testing.T) {
+	needRoot(t)
+	for owner, want := range map[string]error{"the user": fs.ErrNotExist, "root": nil} {
+		t.Run("in a folder of "+owner, func(t *testing.T) {
+			t.Parallel()
+			w := newConfined(t)
+			folder := filepath.Join(w.dir, "pid")
+			path, other := filepath.Join(folder, "weir.pid"), filepath.Join(folder, "other")
+			if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(other, nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			if owner == "the user" {
+				if err := os.Chown(folder, 65534, 65534); err != nil {
+					t.Fatal(err)
+				}
+			}
+			noID := func(when string) {
+				t.Helper()
+				if text, err := os.ReadFile(path); !errors.Is(err, want) || len(text) != 0 {
+					t.Errorf("%s the file has %q, %v", when, text, err)
+				}
+			}
+			const config = confinedConfig + "user: '65534:65534'\npid_file: '@@dir/pid/weir.pid'\n"
+			taken, err := net.Listen("tcp", w.at("web"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer taken.Close()
+			w.write(config)
+			w.launch()
+			if status := w.wait(); status != 1 {
+				t.Errorf("with a port that is taken the exit status is %d", status)
+			}
+			noID("without a start")
+
+			taken.Close()
+			w.start(config)
+			eventually(t, "the file has the id", func() error {
+				if text, err := os.ReadFile(path); err != nil || string(text) != fmt.Sprintln(w.cmd.Process.Pid) {
+					return fmt.Errorf("%q, %w", text, cmp.Or(err, errNotYet))
+				}
+				return nil
+			})
+			if is, want := mode(t, path), mode(t, other); is != want {
+				t.Errorf("the mode is %v, want %v", is, want)
+			}
+			w.signal(syscall.SIGTERM)
+			if status := w.wait(); status != 0 {
+				t.Errorf("the exit status is %d", status)
+			}
+			noID("after the end")
+		})
+	}
+}
+
+func mode(t *testing.T, path string) fs.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode()
 }
 
 // ownSeccomp returns the seccomp mode of the test process. A container may have set it.

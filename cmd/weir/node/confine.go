@@ -147,6 +147,14 @@ type written struct {
 	storage   bool   // weir creates the folder itself, too
 }
 
+// mode is that of a file which weir makes for its user. Everybody may read the process id, as without user.
+func (w written) mode() fs.FileMode {
+	if w.key == "pid_file" {
+		return 0o644
+	}
+	return 0o640
+}
+
 // writtenPlaces returns the paths that weir writes to with this configuration, each once.
 func writtenPlaces(cfg *config.Config) (all []written) {
 	add := func(key, path string, folder, storage bool) {

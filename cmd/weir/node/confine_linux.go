@@ -185,7 +185,7 @@ func (a account) prepare(places []written, change bool) error {
 		}
 		if w.folder {
 			err = makeFolder(w.path)
-		} else if f, openErr := os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640); openErr == nil {
+		} else if f, openErr := os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, w.mode()); openErr == nil {
 			err = f.Close()
 		} else {
 			err = openErr

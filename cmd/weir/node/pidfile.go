@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// writePIDFile writes the id of this process into pid_file. Readers never see an empty file.
+// writePIDFile writes the id of this process into pid_file. Readers of an older id never see an empty file.
 func writePIDFile(path string) error {
 	if path == "" {
 		return nil
@@ -50,12 +50,20 @@ func (b *former) permitsPIDFile(path string) error {
 	return f.Close()
 }
 
-// removePIDFile removes the file, if it contains the id pid.
+// removePIDFile removes the file, if it contains the id pid. If the user of weir may not remove files from
+// the folder, the file is empty afterwards: the system may give the id to another process.
 func removePIDFile(path string, pid int) {
 	if path == "" {
 		return
 	}
-	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
+	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) && os.Remove(path) != nil {
+		os.Truncate(path, 0)
+	}
+}
+
+// removeEmptyPIDFile removes the file that confine made for the user of a weir that did not start.
+func removeEmptyPIDFile(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		os.Remove(path)
 	}
 }

@@ -41,6 +41,7 @@ func Run(path string, build Build) (err error) {
 	}
 	did, err := confine(cfg) // usually confine does not return: it executes weir again in this process
 	if err != nil {
+		removeEmptyPIDFile(cfg.PIDFile)
 		return fmt.Errorf("cannot start: %w", err)
 	}
 	return serveFile(path, cfg, did, build, before)
@@ -65,6 +66,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	s.loading.Unlock()
 	if err != nil {
 		s.close()
+		removeEmptyPIDFile(cfg.PIDFile)
 		var taken unbound
 		if errors.As(err, &taken) {
 			return fmt.Errorf("cannot start:\n%w", err)
