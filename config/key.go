@@ -35,6 +35,8 @@ type value struct {
 	fallback string
 	// restart: a reload does not change what weir does.
 	restart bool
+	// upgrade: an upgrade changes it, as a restart does.
+	upgrade bool
 	// requests: the key of a route works on requests, so the routes of tunnels cannot have it.
 	requests bool
 
@@ -58,7 +60,7 @@ type value struct {
 // the field is zero; nil: it always prints something.
 func lazily[O any](field func(*O) any, bind func(*O) value) value {
 	x := bind(new(O))
-	late := value{example: x.example, fallback: x.fallback, restart: x.restart, requests: x.requests, bind: func(object any) value { return bind(object.(*O)) }}
+	late := value{example: x.example, fallback: x.fallback, restart: x.restart, upgrade: x.upgrade, requests: x.requests, bind: func(object any) value { return bind(object.(*O)) }}
 	if field != nil {
 		late.field = func(object any) any { return field(object.(*O)) }
 	}
@@ -102,6 +104,12 @@ func (x value) byDefault(fallback string) value {
 // byRestart marks a key whose change takes effect only after a restart.
 func (x value) byRestart() value {
 	x.restart = true
+	return x
+}
+
+// byUpgrade marks a key whose change takes effect only after a restart or an upgrade.
+func (x value) byUpgrade() value {
+	x.restart, x.upgrade = true, true
 	return x
 }
 

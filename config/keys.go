@@ -88,7 +88,7 @@ func (r *root) section() section {
 		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},
 		{"landlock", truth(&r.landlock).byRestart(), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others."},
 		{"seccomp", truth(&r.seccomp).byRestart(), "On Linux, the kernel refuses weir the system calls that it never makes."},
-		{"pid_file", pidFile(&r.pidFile).byDefault("none").byRestart(), "A file with the process id of the weir that accepts connections. After an upgrade the new process writes it."},
+		{"pid_file", pidFile(&r.pidFile).byDefault("none").byUpgrade(), "A file with the process id of the weir that accepts connections. After an upgrade the new process writes it."},
 		{"upgrade_timeout", duration(&r.upgradeTimeout, time.Second, time.Hour), "How long the new binary of an upgrade (SIGUSR2) may take to become ready. Then weir ends it and continues."},
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
@@ -280,7 +280,7 @@ func (d *Drain) section() section {
 func (l *Log) section() section {
 	return section{object: l, keys: []key{
 		{"level", oneOf("debug", "info", "warn", "error").at(&l.Level), "The minimum severity of lines in the log."},
-		{"format", oneOf("auto", "json", "console").at(&l.Format).byRestart(), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
+		{"format", oneOf("auto", "json", "console").at(&l.Format).byUpgrade(), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
 	}}
 }
 

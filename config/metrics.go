@@ -43,13 +43,13 @@ func (m *Metrics) section() section {
 		{"address", listenAddress(&m.Network, &m.Address).byDefault("no metrics port"), "The address that serves GET /metrics and nothing else. Everybody who can connect can read the metrics, so allow only Prometheus."},
 		{"per_endpoint", truth(&m.PerEndpoint), "Whether each endpoint has time series of its own (weir_backend_endpoint_...)."},
 		{"buckets", m.bucketsKey(), "The upper limits of the buckets of all histograms of times."},
-		{"native_histograms", truth(&m.Native).byRestart(), "Whether the histograms of times are also native histograms, which Prometheus reads if it scrapes by its protobuf format."},
+		{"native_histograms", truth(&m.Native).byUpgrade(), "Whether the histograms of times are also native histograms, which Prometheus reads if it scrapes by its protobuf format."},
 	}}
 }
 
 func (m *Metrics) bucketsKey() value {
 	x := list(&m.Buckets, func(dst *time.Duration) value { return duration(dst, time.Microsecond, time.Hour) }).
-		shownIf(!slices.Equal(m.Buckets, DefaultBuckets)).byDefault("1ms to 1m, in 15 steps").byRestart()
+		shownIf(!slices.Equal(m.Buckets, DefaultBuckets)).byDefault("1ms to 1m, in 15 steps").byUpgrade()
 	read, describe := x.read, x.schema
 	x.read = func(v *draft, n *Tree, p path) {
 		m.Buckets = nil

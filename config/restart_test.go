@@ -23,20 +23,8 @@ func TestChangedByRestart(t *testing.T) {
 	f("log: {format: json}\nlandlock: false\nseccomp: false\n", "landlock", "seccomp", "log.format")
 }
 
-// The documentation and the table of keys agree about restarts.
+// The documentation and the table of keys agree about restarts and upgrades.
 func TestDocumentedRestarts(t *testing.T) {
-	const sentence = "Only a restart changes it."
-	keys, documented := config.RestartKeys(), documentedKeys(t)
-	for key, row := range documented {
-		if strings.Contains(row.meaning, sentence) != slices.Contains(keys, key) {
-			t.Errorf("%s: %q is in the row of %s: %v", documentation, sentence, key, !slices.Contains(keys, key))
-		}
-	}
-	for key, one := range describedKeys(t) {
-		if strings.Contains(one.Description, sentence) != slices.Contains(keys, key) {
-			t.Errorf("the schema describes %s as %q", key, one.Description)
-		}
-	}
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +36,25 @@ func TestDocumentedRestarts(t *testing.T) {
 	var named []string
 	for _, m := range regexp.MustCompile("`([a-z._]+)`").FindAllSubmatch(list[1], -1) {
 		named = append(named, string(m[1]))
+	}
+	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), "changes all of them but the first three.") || len(named) < 3 {
+		t.Fatal("operations.md does not say which of them an upgrade changes")
+	}
+	const restart, upgrade = "Only a restart changes it.", "Only a restart or an upgrade changes it."
+	keys, notByUpgrade := config.RestartKeys(), slices.Clone(named[:3])
+	agrees := func(key, text string) bool {
+		listed, fixed := slices.Contains(keys, key), slices.Contains(notByUpgrade, key)
+		return strings.Contains(text, restart) == (listed && fixed) && strings.Contains(text, upgrade) == (listed && !fixed)
+	}
+	for key, row := range documentedKeys(t) {
+		if !agrees(key, row.meaning) {
+			t.Errorf("%s describes %s as %q", documentation, key, row.meaning)
+		}
+	}
+	for key, one := range describedKeys(t) {
+		if !agrees(key, one.Description) {
+			t.Errorf("the schema describes %s as %q", key, one.Description)
+		}
 	}
 	slices.Sort(named)
 	if slices.Sort(keys); !slices.Equal(named, keys) {

@@ -122,7 +122,10 @@ func (k key) schema() *schema {
 	if k.value.requests {
 		sentences = append(sentences, "Not for tunnels.")
 	}
-	if k.value.restart {
+	switch {
+	case k.value.upgrade:
+		sentences = append(sentences, "Only a restart or an upgrade changes it.")
+	case k.value.restart:
 		sentences = append(sentences, "Only a restart changes it.")
 	}
 	fallback := k.value.fallback
