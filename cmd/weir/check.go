@@ -31,7 +31,7 @@ With --cluster it also reads the objects of the cluster in the section kubernete
 once, and prints the generated configuration and the errors of the objects.`,
 		Example: `  weir check weir.yaml
   envsubst < weir.tmpl | weir check -`,
-		Args:                  cobra.MaximumNArgs(1),
+		Args:                  arguments(0, 1, "write one configuration file: weir check FILE"),
 		DisableFlagsInUseLine: true,
 		PreRunE:               chooseFile(&path),
 		RunE:                  func(c *cobra.Command, _ []string) error { return check(c, path, objects) },

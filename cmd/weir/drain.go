@@ -31,7 +31,7 @@ URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
 unix:/path work as well.`,
 		Example: `  weir drain --wait && systemctl restart weir
   weir drain --token-file tokens/edge1 https://edge1.example.org:8087`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1, "write one admin port: weir drain URL"),
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, addressOf(args)) },
 	}
 	c.Flags().BoolVar(&o.wait, "wait", false, "wait until weir is quiet")
@@ -51,7 +51,7 @@ end a drain that SIGTERM began.
 
 URL is the admin port; the default is ` + defaultAdmin + `.`,
 		Example: "  weir undrain",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    arguments(0, 1, "write one admin port: weir undrain URL"),
 		RunE: func(c *cobra.Command, args []string) error {
 			st, err := postDrain(c.Context(), addressOf(args), admin, "/undrain")
 			if err == nil {

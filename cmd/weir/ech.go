@@ -24,13 +24,8 @@ of RFC 9934, to ech.keys. An existing file is never overwritten.
 Publish the printed DNS record for each host to hide, with its name instead of
 HOST. docs/tls.md explains how to rotate keys.`,
 		Example: `  weir ech cover.example.org -o /etc/weir/ech-2026-11.pem`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("write one public name: weir ech PUBLIC_NAME")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error { return makeECH(c, args[0], path) },
+		Args:    arguments(1, 1, "write one public name: weir ech PUBLIC_NAME"),
+		RunE:    func(c *cobra.Command, args []string) error { return makeECH(c, args[0], path) },
 	}
 	c.Flags().StringVarP(&path, "output", "o", "ech.pem", "write the key to `FILE`, which must not exist; - prints it")
 	return c

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ names these files; the exit status is then 1.`,
 		Example: `  weir fmt weir.yaml
   weir fmt --write /etc/weir/*.yaml
   weir fmt --check weir.yaml        in CI`,
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, math.MaxInt, "no file; write weir fmt FILE, or weir fmt - for standard input"),
 		RunE: func(c *cobra.Command, args []string) error { return f.all(c, args) },
 	}
 	c.Flags().BoolVarP(&f.write, "write", "w", false, "replace the files")

@@ -107,6 +107,16 @@ func printable(r rune) rune {
 	return r
 }
 
+// arguments is for commands with least to most arguments, like cobra.RangeArgs. Its error says what to write.
+func arguments(least, most int, write string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.New(write)
+		}
+		return nil
+	}
+}
+
 // execute runs the command line, prints its error and returns the exit status.
 func execute(root *cobra.Command) int {
 	begun := false

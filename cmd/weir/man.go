@@ -20,7 +20,7 @@ func newManCommand() *cobra.Command {
 		Long: `Man writes one manual page for each command: weir.1, weir-run.1 and so on. It
 creates the folder if it does not exist, and replaces older pages.`,
 		Example: `  weir man /usr/local/share/man/man1 && man weir-run`,
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1, "write one folder: weir man FOLDER"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := writeManual(c.Root(), args[0]); err != nil {
 				return fmt.Errorf("cannot write the manual pages: %w", err)

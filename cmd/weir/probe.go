@@ -40,7 +40,7 @@ The reactions:
 The exit status is 1 if the endpoint cannot be reached or serves no connection.`,
 		Example: `  weir probe 10.0.0.7:443
   weir probe --json --host app.example.org edge1.example.org:8443`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1, "write one endpoint: weir probe HOST:PORT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Address = args[0]
 			if o.Wait < time.Second || o.Wait > 10*time.Minute {

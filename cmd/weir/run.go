@@ -28,7 +28,7 @@ is optional: without it weir serves the cluster's Ingresses on ports 80 and 443.
 
 The exit status is 0 unless weir had to abort active requests or tunnels.`,
 		Example: "  weir run /etc/weir/weir.yaml\n  weir run - < weir.yaml",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    arguments(0, 1, "write one configuration file: weir run FILE"),
 		PreRunE: chooseFile(&path),
 		RunE:    func(*cobra.Command, []string) error { return node.Run(path, build()) },
 	}
