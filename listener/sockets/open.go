@@ -92,6 +92,8 @@ func bindHelp(network, address string, err error) string {
 		return "ports below 1024 need privileges: give weir the capability CAP_NET_BIND_SERVICE, start it as root, or use a port from 1024"
 	case errors.Is(err, syscall.EACCES) && network == "unix":
 		return "weir may not create files in the folder; give its user the right to write there, or use another path"
+	case errors.Is(err, syscall.ENOENT) && network == "unix":
+		return "the folder does not exist; make it, or use another path"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this machine does not have the address; use one of its own, or leave the host out to bind them all"
 	}

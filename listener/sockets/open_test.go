@@ -20,6 +20,7 @@ func TestBindErrors(t *testing.T) {
 	f("tcp", ":443", syscall.EACCES, "cannot bind :443: permission denied; ports below 1024 need privileges: give weir the capability CAP_NET_BIND_SERVICE, start it as root, or use a port from 1024")
 	f("tcp", ":8443", syscall.EACCES, "cannot bind :8443: permission denied")
 	f("unix", "/run/x", syscall.EACCES, "cannot bind /run/x: permission denied; weir may not create files in the folder; give its user the right to write there, or use another path")
+	f("unix", "/run/absent/x", syscall.ENOENT, "cannot bind /run/absent/x: no such file or directory; the folder does not exist; make it, or use another path")
 	f("tcp", "192.0.2.1:8443", syscall.EADDRNOTAVAIL, "cannot bind 192.0.2.1:8443: "+syscall.EADDRNOTAVAIL.Error()+"; this machine does not have the address; use one of its own, or leave the host out to bind them all")
 
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
