@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -218,7 +219,8 @@ func (l *OpenLoop) text(w io.Writer) {
 	}
 }
 
-func trimmed(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+// trimmed returns f with at most three decimals.
+func trimmed(f float64) string { return strconv.FormatFloat(math.Round(f*1000)/1000, 'f', -1, 64) }
 
 func withoutExamples(all []*Anomaly) []*Anomaly {
 	var short []*Anomaly

@@ -71,6 +71,17 @@ threshold MISSED: 5 errors in 14 requests, the limit is 0.1%
 }
 
 // TestSettings: the report contains every option, under its name in the code.
+// A rate that three decimals cannot express is rounded.
+func TestPlannedRate(t *testing.T) {
+	for rate, want := range map[float64]string{500: "500", 1.5: "1.5", 4.0 / 3: "1.333"} {
+		var text bytes.Buffer
+		(&OpenLoop{Rate: rate}).text(&text)
+		if want = "open loop\t" + want + " requests/s planned: 0 due, 0 unsent\n"; text.String() != want {
+			t.Errorf("%q, want %q", &text, want)
+		}
+	}
+}
+
 func TestSettings(t *testing.T) {
 	options, settings := reflect.TypeFor[Options](), reflect.TypeFor[Settings]()
 	for i := range options.NumField() {
