@@ -26,7 +26,7 @@ const recipesPage = "../docs/recipes.md"
 
 var (
 	recipeParts     = regexp.MustCompile("(?ms)^## (.*?)\n(.*?)```yaml\n(.*?)```")
-	recipeListener  = regexp.MustCompile(`(?m)^  (\w+): \{address: "[^"]*", protocol: (\w+)\}`)
+	recipeListener  = regexp.MustCompile(`(?m)^  (\w+): \{address: "[^"]*", protocol: (\w+)(, tls_policy: \w+)?\}`)
 	recipeEndpoint  = regexp.MustCompile(`10\.0\.0\.\d+:\d+|127\.0\.0\.1:4180`)
 	recipePEM       = regexp.MustCompile(`tls/(\w+)\.crt`)
 	recipeHealth    = regexp.MustCompile(`(?m)^health: .*\n`)
@@ -57,7 +57,7 @@ func newRecipe(t *testing.T, heading string, to map[string]string) *recipe {
 	if r.config == "" {
 		t.Fatalf("%s has no configuration under %q", recipesPage, heading)
 	}
-	r.config = recipeListener.ReplaceAllString(r.config, "  $1: {address: '@$1', protocol: $2, proxy_protocol: edge}") +
+	r.config = recipeListener.ReplaceAllString(r.config, "  $1: {address: '@$1', protocol: $2$3, proxy_protocol: edge}") +
 		"proxy_protocol: {edge: {rules: [{from: [127.0.0.0/8], header: optional}]}}\n"
 	r.config = recipeHealth.ReplaceAllString(r.config, "")
 	r.config = recipeEndpoint.ReplaceAllStringFunc(r.config, func(page string) string {
@@ -175,6 +175,9 @@ func TestRecipeOldPartners(t *testing.T) {
 	}
 	if old(anyClient, "partners.example.org") == nil || old("198.51.100.7", "shop.example.org") == nil {
 		t.Error("old TLS is served to others, or for another name")
+	}
+	if r.linesWith(`"warn"`, "tls_policy") != 0 {
+		t.Errorf("weir warns of the recipe:\n%s", &r.log)
 	}
 }
 
