@@ -24,6 +24,8 @@ type Inherited struct {
 	Network, Address string
 	// Kept means that a service manager keeps the socket.
 	Kept bool
+	// File is the socket file of a Unix socket, if the other process is a weir that passes it.
+	File FileID `json:",omitzero"`
 	// FD is the descriptor. Inherit owns it, and closes it.
 	FD int `json:"-"`
 }
@@ -45,6 +47,9 @@ func (s *Set) Inherit(all []Inherited) error {
 		}
 		socket := newSocket(ln, at, s)
 		socket.name, socket.kept = i.Name, i.Kept || i.fromManager()
+		if i.File != (FileID{}) {
+			socket.id = i.File
+		}
 		socket.outside.Store(true)
 		sockets = append(sockets, socket)
 	}
@@ -174,15 +179,12 @@ func sameAddress(w Want, at net.Addr) bool {
 
 // Pass returns the sockets in effect for a process that takes over, in a fixed order. The
 // descriptors are duplicates, and the caller closes them. Until Leave, this process decides
-// about the accept queues and the socket files. A Unix socket without its file is left out: the
-// other process opens a new one.
+// about the accept queues and the socket files. A Unix socket whose file was removed is among them:
+// the plan of the other process opens a new one.
 func (s *Set) Pass() (all []Inherited, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for owner, socket := range s.inEffect {
-		if socket.lostFile() {
-			continue
-		}
 		fd, err := socket.dup()
 		if err != nil {
 			CloseAll(all)
@@ -217,7 +219,7 @@ func (s *Set) Taken() (all []Inherited) {
 
 // inherited describes a socket to another process. fd is its descriptor there; -1: none.
 func (s *Socket) inherited(owner string, fd int) Inherited {
-	return Inherited{Name: owner, Network: s.at.network, Address: s.at.text, Kept: s.kept, FD: fd}
+	return Inherited{Name: owner, Network: s.at.network, Address: s.at.text, Kept: s.kept, File: s.id, FD: fd}
 }
 
 func sortByName(all []Inherited) {

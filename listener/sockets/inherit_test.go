@@ -301,6 +301,71 @@ func TestPassWithoutFile(t *testing.T) {
 	wantAccepted(t, next.owners["api"], next.dial("b"))
 }
 
+// The process that was to take over may be killed after it has bound the file again. The first process
+// then makes the file again itself.
+func TestPassWithoutFileFails(t *testing.T) {
+	w := newWorld(t, "unix")
+	w.commit(w.plan("web:a"))
+	if err := os.Remove(w.address("a")); err != nil {
+		t.Fatal(err)
+	}
+	next := w.pass()
+	p := next.plan("web:a")
+	p.Abandon()
+	next.set.Discard()
+	leaveFile(t, w.address("a")) // as if next had been killed
+	w.commit(w.plan("web:a"))
+	wantAccepted(t, w.owners["web"], w.dial("a"))
+}
+
+// A weir of an older version does not say which file its socket has. The file at the path is taken for it.
+func TestPassFromOlderVersion(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		w := newWorld(t, "unix")
+		w.commit(w.plan("web:a"))
+		if removed {
+			if err := os.Remove(w.address("a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := w.set.Pass()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[0].File = FileID{}
+		next := newWorld(t, "unix")
+		next.names = w.names
+		if err := next.set.Inherit(all); err != nil {
+			t.Fatal(err)
+		}
+		next.commit(next.plan("web:a"))
+		next.set.Discard()
+		w.set.Leave(next.set.Taken())
+		w.commit(w.plan(""))
+		next.set.Own()
+		wantAccepted(t, next.owners["web"], next.dial("a"))
+		next.commit(next.plan(""))
+		next.wantClosed("a")
+	}
+}
+
+// A service manager makes the file of its own socket again. weir keeps the socket until then.
+func TestActivatedWithoutFile(t *testing.T) {
+	w := newWorld(t, "unix")
+	_, web := other(w.t, w.network, w.address("a"))
+	if err := w.set.Inherit([]Inherited{{Name: "web", FD: web}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(w.address("a")); err != nil {
+		t.Fatal(err)
+	}
+	wants := []Want{w.onNetwork("web", "a")}
+	w.commit(w.set.Plan(wants))
+	if got := w.fate(w.set.Plan(wants), "web"); got != "kept" {
+		t.Error(got)
+	}
+}
+
 // The sockets of a service manager stay its own through an upgrade.
 func TestPassActivated(t *testing.T) {
 	w := newWorld(t, "unix")

@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -129,5 +130,46 @@ func TestRefuseWithoutCapabilities(t *testing.T) {
 	out, err := c.CombinedOutput()
 	if err != nil || bytes.Count(out, []byte("\n--- PASS")) != 1 {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// An abstract address of a Unix socket has no file that could be removed.
+func TestAbstractAddress(t *testing.T) {
+	w := newWorld(t, "unix")
+	w.names["a"] = "@" + t.TempDir()
+	w.commit(w.plan("web:a"))
+	if got := w.fate(w.plan("web:a"), "web"); got != "kept" || w.owners["web"].Waits(0) {
+		t.Error(got)
+	}
+	w.commit(w.plan("api:a"))
+	wantAccepted(t, w.owners["api"], w.dial("a"))
+}
+
+// A process that is too busy to accept has a full queue. Its socket file stays.
+func TestBindLeavesTheFileOfABusyProcess(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			break
+		}
+		defer c.Close()
+	}
+	if _, err := bind("unix", path); !errors.Is(err, unix.EAGAIN) {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
 	}
 }

@@ -102,6 +102,14 @@ func bindHelp(network, address string, err error) string {
 
 // removeStale removes a socket file on which no process answers.
 func removeStale(path string) error {
+	if err := stale(path); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// stale returns nil if a socket file is at the path on which no process answers.
+func stale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -117,5 +125,5 @@ func removeStale(path string) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return os.Remove(path)
+	return nil
 }

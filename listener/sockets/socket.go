@@ -31,11 +31,11 @@ type Socket struct {
 	outside atomic.Bool
 	kept    bool   // a service manager keeps the socket: outside is always true
 	name    string // of an inherited socket, as the other process named it
+	id      FileID // of the socket file
 
-	mu       sync.Mutex
-	fd       descriptor // ln, or the file of TakeFile
-	closed   bool
-	unlinked bool // the socket file is not this socket's any more
+	mu     sync.Mutex
+	fd     descriptor // ln, or the file of TakeFile
+	closed bool
 }
 
 // descriptor has the methods that a listener of package net and an os.File have in common.
@@ -49,7 +49,11 @@ func newSocket(ln net.Listener, at address, set *Set) *Socket {
 	if u, ok := ln.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // Close does it, unless the socket is shared
 	}
-	return &Socket{ln: ln, at: at, set: set, fd: ln.(descriptor)}
+	s := &Socket{ln: ln, at: at, set: set, fd: ln.(descriptor)}
+	if path := s.file(); path != "" {
+		s.id, _ = fileAt(path)
+	}
+	return s
 }
 
 // Accept returns the next connection.
@@ -139,21 +143,22 @@ func (s *Socket) RefuseNew() time.Duration {
 	return refuseNew(s.fd)
 }
 
-// lostFile returns true if somebody has removed the socket file. From then on the path belongs
-// to the next socket there, and Close does not remove it. A service manager makes its own
-// sockets again.
+// lostFile returns true if somebody has removed the socket file, so that no client reaches the
+// socket, and a new socket can be bound at its path. If another process uses the path by now, the
+// result is false: a new socket would fail there. A service manager makes its own sockets again.
 func (s *Socket) lostFile() bool {
 	path := s.file()
-	if path == "" || s.kept {
+	if path == "" || s.kept || s.hasFile(path) {
 		return false
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unlinked = true
-	return true
+	err := stale(path)
+	return err == nil || errors.Is(err, fs.ErrNotExist)
+}
+
+// hasFile returns true if the file at the path is the socket file of s.
+func (s *Socket) hasFile(path string) bool {
+	id, err := fileAt(path)
+	return err == nil && id == s.id
 }
 
 // file returns the path of the socket file; empty: there is none.
@@ -165,15 +170,25 @@ func (s *Socket) file() string {
 	return u.Name
 }
 
-// unlink removes the socket file, so that no further client connects. It does so once,
-// because afterwards another process may use the path. The caller holds s.mu.
+// unlink removes the socket file, so that no further client connects. A file of somebody else
+// at the same path stays.
 func (s *Socket) unlink() {
-	path := s.file()
-	if path == "" || s.unlinked {
-		return
+	if path := s.file(); path != "" && s.hasFile(path) {
+		os.Remove(path)
 	}
-	s.unlinked = true
-	os.Remove(path)
+}
+
+// FileID tells a socket file from another file at the same path. The kernel gives the inode of a
+// removed socket file to no other file while the socket is open.
+type FileID struct{ Device, Inode uint64 }
+
+// fileAt returns the FileID of the file at the path. It does not follow a symbolic link.
+func fileAt(path string) (id FileID, err error) {
+	var found unix.Stat_t
+	if err := unix.Lstat(path, &found); err != nil {
+		return FileID{}, err
+	}
+	return FileID{uint64(found.Dev), found.Ino}, nil
 }
 
 // Waits returns true if a connection is in the accept queue, or arrives there within the

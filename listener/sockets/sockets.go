@@ -98,7 +98,9 @@ func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 	}
 	free = make(map[address]*Socket)
 	for _, socket := range p.set.inherited {
-		free[socket.at] = socket
+		if !socket.lostFile() {
+			free[socket.at] = socket
+		}
 	}
 	for owner, socket := range p.set.inEffect {
 		if p.all[owner] == nil {
@@ -151,7 +153,7 @@ func (p *Plan) move(old *Socket, at address) (*Socket, error) {
 		return nil, err
 	}
 	socket := newSocket(ln, at, p.set)
-	socket.kept = old.kept
+	socket.kept, socket.id = old.kept, old.id
 	socket.shared.Store(true)
 	socket.outside.Store(old.outside.Load())
 	p.moved[socket] = old

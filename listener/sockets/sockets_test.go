@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -361,8 +362,134 @@ func TestRemovedSocketFile(t *testing.T) {
 			if p := w.plan(next); w.fate(p, owner) != "kept" {
 				t.Error("with its file: " + w.fate(p, owner))
 			}
+			if w.owners[owner].Waits(0) {
+				t.Error("the plan has connected to the socket, as a client")
+			}
 		})
 	}
+}
+
+// Whatever somebody else has put at the path of a removed socket file stays there, and the owner keeps its
+// socket: a new one could not be bound. A file that a process has left is replaced.
+func TestReplacedSocketFile(t *testing.T) {
+	for name, test := range map[string]struct {
+		put  func(t *testing.T, path string)
+		fate string
+	}{
+		"a socket of another process": {func(t *testing.T, path string) {
+			ln, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln.(*net.UnixListener).SetUnlinkOnClose(false)
+			t.Cleanup(func() { ln.Close() })
+		}, "kept"},
+		"a file": {func(t *testing.T, path string) {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "kept"},
+		"a folder": {func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "kept"},
+		"a symbolic link to the socket": {func(t *testing.T, path string) {
+			if err := os.Symlink(path+".moved", path); err != nil {
+				t.Fatal(err)
+			}
+		}, "kept"},
+		"the file of an ended process": {leaveFile, "new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "unix")
+			t.Cleanup(func() { os.RemoveAll(w.address("a")) }) // before the world ends
+			path := w.address("a")
+			for _, closed := range []string{"web:a", "web:a again", "web:a moved", "web:a passed"} {
+				w.commit(w.plan("web:a"))
+				if err := os.Rename(path, path+".moved"); err != nil {
+					t.Fatal(err)
+				}
+				test.put(t, path)
+				before, err := os.Lstat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := w.plan("web:a")
+				if got := w.fate(p, "web"); got != test.fate {
+					t.Errorf("%s: %s, want %s", closed, got, test.fate)
+				}
+				if test.fate == "new" {
+					w.commit(p)
+					wantAccepted(t, w.owners["web"], w.dial("a"))
+					w.commit(w.plan(""))
+					w.wantClosed("a")
+					os.Remove(path + ".moved")
+					continue
+				}
+				p.Abandon()
+				switch closed {
+				case "web:a again":
+					w.owners["web"].RefuseNew()
+				case "web:a moved":
+					w.commit(w.plan("api:a"))
+				case "web:a passed":
+					next := w.pass()
+					next.commit(next.plan("web:a"))
+					next.set.Discard()
+					w.set.Leave(next.set.Taken())
+					next.set.Own()
+					next.commit(next.plan(""))
+				}
+				w.commit(w.plan(""))
+				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+					t.Errorf("%s: what was there is gone: %v", closed, err)
+				}
+				os.RemoveAll(path)
+				os.Remove(path + ".moved")
+			}
+		})
+	}
+}
+
+// leaveFile makes a socket file of a process that has ended.
+func leaveFile(t *testing.T, path string) {
+	t.Helper()
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	ln.Close()
+}
+
+// If nothing can be bound at the path, because its folder is gone too, the plan says so. The owner still
+// has its socket: the next plan can succeed.
+func TestRemovedSocketFolder(t *testing.T) {
+	w := newWorld(t, "unix")
+	folder := filepath.Join(t.TempDir(), "run")
+	w.names["a"] = filepath.Join(folder, "socket")
+	mkdir := func() {
+		t.Helper()
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir()
+	w.commit(w.plan("web:a"))
+	queued := w.dial("a")
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	p := w.plan("web:a")
+	if err := p.Err("web"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	p.Abandon()
+	wantAccepted(t, w.owners["web"], queued)
+	mkdir()
+	w.commit(w.plan("web:a"))
+	wantAccepted(t, w.owners["web"], w.dial("a"))
 }
 
 // An owner may accept by the file. The socket can then be moved like any other.

@@ -175,6 +175,17 @@ func (s *server) serveMetrics(ctx context.Context, ln net.Listener) error {
 	return s.servePort(ctx, "metrics", ln, open, &http.Server{Handler: s.scrape(), WriteTimeout: 30 * time.Second})
 }
 
+// endPort closes the port of server, and waits for its requests, but not longer than within. A
+// client that moved the port by its request to reload still gets an answer. A reload waits until
+// removed listeners have emptied their queues, which may take seconds.
+func endPort(server *http.Server, within time.Duration) {
+	bounded, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if server.Shutdown(bounded) != nil {
+		server.Close()
+	}
+}
+
 // portReserve is how many descriptors the admin port and the metrics port each reserve, so that
 // they answer while clients use up all others.
 const portReserve = 4
@@ -192,13 +203,7 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	s.answering.Add(1)
 	stop := context.AfterFunc(ctx, func() {
 		defer s.answering.Done()
-		// A client that moved the port by its request to reload still gets an answer. A reload
-		// waits until removed listeners have emptied their queues, which may take seconds.
-		bounded, cancel := context.WithTimeout(context.Background(), answerPatience)
-		defer cancel()
-		if server.Shutdown(bounded) != nil {
-			server.Close()
-		}
+		endPort(server, answerPatience)
 	})
 	defer func() {
 		if stop() {

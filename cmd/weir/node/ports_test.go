@@ -81,30 +81,10 @@ listeners: {web: {address: "@web", protocol: http}}
 routes: [{listeners: [web], redirect: https}]
 `, "admin", "web")
 	r.loading.Lock() // the reload waits
-	answers := make(chan string, 1)
-	go func() {
-		resp, err := http.Post("http://"+r.address("admin")+"/reload", "", nil)
-		if err != nil {
-			answers <- err.Error()
-			return
-		}
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		answers <- string(text)
-	}()
-	running := func(function string) func() error {
-		return func() error {
-			buf := make([]byte, 1<<20)
-			if !strings.Contains(string(buf[:runtime.Stack(buf, true)]), function+"(") {
-				return errors.New("it is not called")
-			}
-			return nil
-		}
-	}
-	eventually(t, "the reload waits", running(").adminReload"))
+	answers := r.requestReload()
 	ended := make(chan error, 1)
 	go func() { ended <- r.end(time.Minute) }()
-	eventually(t, "the end waits for the answer", running(").awaitAnswers"))
+	eventually(t, "the end waits for the answer", calls(").awaitAnswers"))
 	select {
 	case <-ended:
 		t.Fatal("the server ended before its answer")
@@ -116,5 +96,116 @@ routes: [{listeners: [web], redirect: https}]
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// requestReload sends a request to reload, and returns when the admin port serves it. The channel gets the
+// answer, or the error.
+func (r *running) requestReload() (answers <-chan string) {
+	r.t.Helper()
+	c := make(chan string, 1)
+	go func() {
+		resp, err := http.Post("http://"+r.address("admin")+"/reload", "", nil)
+		if err != nil {
+			c <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		c <- string(text)
+	}()
+	eventually(r.t, "the reload waits", calls(").adminReload"))
+	return c
+}
+
+// calls returns a check whether a goroutine calls the function.
+func calls(function string) func() error {
+	return func() error {
+		buf := make([]byte, 1<<20)
+		if !strings.Contains(string(buf[:runtime.Stack(buf, true)]), function+"(") {
+			return errors.New("it is not called")
+		}
+		return nil
+	}
+}
+
+// A second signal, and the end of drain.timeout, end the wait for an answer.
+func TestEndOfTheWaitForAnswers(t *testing.T) {
+	for timeout, after := range map[string]time.Duration{"1m": 50 * time.Millisecond, "1s": time.Minute} {
+		t.Run(timeout, func(t *testing.T) {
+			r := newRunning(t, `
+admin: {address: "@admin"}
+drain: {lame_duck: 0s, timeout: `+timeout+`}
+listeners: {web: {address: "@web", protocol: http}}
+routes: [{listeners: [web], redirect: https}]
+`, "admin", "web")
+			r.loading.Lock() // the reload waits
+			answers := r.requestReload()
+			if err := r.end(after); err != nil {
+				t.Error(err)
+			}
+			if err := calls("node.endPort")(); err != nil {
+				t.Error("the end has waited until the port gave up")
+			}
+			r.loading.Unlock()
+			<-answers
+		})
+	}
+}
+
+// A port that has failed has no answers to write, so the end does not wait for it.
+func TestEndAfterAPortHasFailed(t *testing.T) {
+	r := newRunning(t, `
+admin: {address: "@admin"}
+listeners: {web: {address: "@web", protocol: http}}
+routes: [{listeners: [web], redirect: https}]
+`, "admin", "web")
+	port := r.ports["admin"]
+	port.socket.Close()
+	<-port.done
+	written := make(chan struct{})
+	go func() {
+		r.answering.Wait()
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(patience):
+		t.Error("an answer is expected")
+	}
+}
+
+// A request that takes too long is cut when its port ends.
+func TestEndPortCutsSlowRequests(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, cut := make(chan struct{}), make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+		close(cut)
+	})}
+	go server.Serve(ln)
+	defer server.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-begun
+	ended := make(chan struct{})
+	go func() {
+		endPort(server, time.Millisecond)
+		close(ended)
+	}()
+	for _, done := range []chan struct{}{ended, cut} {
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatal("the request was not cut")
+		}
 	}
 }
