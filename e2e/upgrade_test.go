@@ -929,6 +929,16 @@ func TestRemovedSocketFile(t *testing.T) {
 	reach("after an upgrade")
 	gone(t, old)
 	reach("after the end of the old process")
+	remove()
+	other, err := net.Listen("unix", path) // another program took the path
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	w.post("/reload")
+	if w.linesWith(`"warn"`, "a listener is not reachable", "listeners.local", path) != 1 {
+		t.Error("the log does not say that no client reaches the socket")
+	}
 }
 
 // While both processes run, they share one limit of memory. Afterwards the new one has all of it.

@@ -161,6 +161,12 @@ func (s *Socket) hasFile(path string) bool {
 	return err == nil && id == s.id
 }
 
+// reachedBy returns true if clients that connect to the path reach s. The path may be a symbolic link.
+func (s *Socket) reachedBy(path string) bool {
+	id, err := fileBy(unix.Stat, path)
+	return err == nil && id == s.id
+}
+
 // file returns the path of the socket file; empty: there is none.
 func (s *Socket) file() string {
 	u, ok := s.ln.Addr().(*net.UnixAddr)
@@ -183,9 +189,11 @@ func (s *Socket) unlink() {
 type FileID struct{ Device, Inode uint64 }
 
 // fileAt returns the FileID of the file at the path. It does not follow a symbolic link.
-func fileAt(path string) (id FileID, err error) {
+func fileAt(path string) (FileID, error) { return fileBy(unix.Lstat, path) }
+
+func fileBy(stat func(string, *unix.Stat_t) error, path string) (id FileID, err error) {
 	var found unix.Stat_t
-	if err := unix.Lstat(path, &found); err != nil {
+	if err := stat(path, &found); err != nil {
 		return FileID{}, err
 	}
 	return FileID{uint64(found.Dev), found.Ino}, nil

@@ -267,6 +267,20 @@ func (s *Set) Addresses() (all []netip.AddrPort) {
 	return slices.Compact(all)
 }
 
+// Unreachable returns an error for each Unix socket in effect that no client can reach, because the
+// file at its path is not its own. It begins with the owner, and says what to change.
+func (s *Set) Unreachable() (all []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, owner := range slices.Sorted(maps.Keys(s.inEffect)) {
+		socket := s.inEffect[owner]
+		if path := socket.file(); path != "" && !socket.kept && !socket.reachedBy(path) {
+			all = append(all, fmt.Errorf("%s: no client reaches the Unix socket, because another process has put its own file at %s; stop that process and reload, or use another path", owner, path))
+		}
+	}
+	return all
+}
+
 func (s *Set) add(ln net.Listener, at address) *Socket {
 	socket := newSocket(ln, at, s)
 	s.mu.Lock()

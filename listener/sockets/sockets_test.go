@@ -359,6 +359,9 @@ func TestRemovedSocketFile(t *testing.T) {
 			}
 			w.commit(w.plan(next))
 			wantAccepted(t, w.owners[owner], w.dial("a"))
+			if all := w.set.Unreachable(); len(all) > 0 {
+				t.Error(all)
+			}
 			if p := w.plan(next); w.fate(p, owner) != "kept" {
 				t.Error("with its file: " + w.fate(p, owner))
 			}
@@ -428,6 +431,11 @@ func TestReplacedSocketFile(t *testing.T) {
 					continue
 				}
 				p.Abandon()
+				switch all := w.set.Unreachable(); {
+				case name == "a symbolic link to the socket" && len(all) == 0:
+				case name == "a symbolic link to the socket" || len(all) != 1 || !strings.HasPrefix(all[0].Error(), "web: ") || !strings.Contains(all[0].Error(), path):
+					t.Errorf("unreachable: %v", all)
+				}
 				switch closed {
 				case "web:a again":
 					w.owners["web"].RefuseNew()

@@ -231,6 +231,9 @@ func (s *server) reload(because string) error {
 		}
 		return err
 	}
+	for _, err := range s.sockets.Unreachable() {
+		s.log.Warn("a listener is not reachable", zap.Error(err))
+	}
 	if n := s.fileInEffect().KeptFiles(); n > 0 {
 		s.lasting.begins(loadingProblem, fmt.Sprintf("%d files of the configuration cannot be used, so their previous content stays in use; warnings in the log name them", n))
 		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
