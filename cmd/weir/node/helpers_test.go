@@ -48,7 +48,11 @@ func makeRunning(t testing.TB, names ...string) *running {
 	core, lines := observer.New(zap.DebugLevel)
 	r := &running{server: newServer(zap.New(core), zap.NewAtomicLevel(), Build{}), t: t, lines: lines}
 	t.Cleanup(func() {
-		if !r.ended {
+		switch {
+		case r.ended:
+		case r.fileInEffect() == nil: // the test has failed before
+			r.close()
+		default:
 			r.end(0)
 		}
 		// The kernel may take long to close a descriptor of inotify: it has been seen to need more than 10 s beside much other work.
