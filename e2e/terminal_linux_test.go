@@ -148,7 +148,7 @@ func TestFileAsArgument(t *testing.T) {
 	f(0, w.config+": ok", "check", "-c", w.config)
 	for _, command := range []string{"check", "run"} {
 		f(2, "two configuration files:", command, "-c", w.config, w.config)
-		f(2, "accepts at most 1 arg", command, w.config, w.config)
+		f(2, "write one configuration file: weir "+command+" FILE", command, w.config, w.config)
 		f(2, "no configuration file; write weir "+command+" FILE", command)
 		f(1, "absent.yaml", command, "absent.yaml")
 	}
