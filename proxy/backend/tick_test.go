@@ -35,11 +35,11 @@ func TestIdleBackendsRest(t *testing.T) {
 			if !awakes() {
 				t.Errorf("%s: the backend rests at once", what)
 			}
-			time.Sleep(restsAfter - 3*time.Second/2)
+			time.Sleep(restsAfter - 2*time.Second) // half a second after a tick, as all looks
 			if !awakes() {
 				t.Errorf("%s: the backend rests before %v", what, restsAfter)
 			}
-			time.Sleep(3 * time.Second)
+			time.Sleep(4 * time.Second)
 			if awakes() || b.awake.Load() {
 				t.Errorf("%s: the backend is awake after %v", what, restsAfter)
 			}
