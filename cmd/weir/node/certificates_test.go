@@ -168,6 +168,34 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	r.endWatch()
 }
 
+// The kernel may refuse a new watch for a moment, because it limits their number (fs.inotify). weir then goes on
+// with the previous one, and notices the next change.
+func TestPreviousWatchStays(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
+	r := newRunning(t, strings.ReplaceAll(`
+listeners: {secure: {address: '@secure', protocol: tls}}
+certificates: [{cert: DIR/a.crt, key: DIR/a.key}]
+routes: [{listeners: [secure], backend: app}]
+backends: {app: {endpoints: ['127.0.0.1:1']}}
+`, "DIR", dir), "secure")
+	r.path = "-"
+	r.watch(r.configInEffect(), nil)
+	refused := *r.configInEffect()
+	refused.Admin.TokenFile = filepath.Join(dir, "nowhere", "token") // a watch of this folder is refused
+	r.watch(&refused, nil)
+	if r.logged("weir cannot watch the files of this configuration for changes, and goes on watching those of the previous one") != 1 {
+		t.Fatal("the watch was not refused, or nothing says so")
+	}
+	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
+	eventually(t, "the new certificate is served", func() error {
+		if got := r.servedAs("secure", "a.example.org"); got != "a2" {
+			return fmt.Errorf("served is %s", got)
+		}
+		return nil
+	})
+}
+
 // weir cannot read a configuration from standard input again, but it can read the files
 // that the configuration names.
 func TestCertificateFilesOfStandardInput(t *testing.T) {

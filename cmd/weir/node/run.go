@@ -309,13 +309,15 @@ func (s *server) watch(cfg *config.Config, read file.Contents) {
 		return
 	}
 	w, err := file.NewWatch(s.path, cfg, read)
-	if s.stopWatch != nil {
-		s.stopWatch()
-	}
-	if err != nil {
-		s.stopWatch = nil
+	switch {
+	case err != nil && s.stopWatch != nil: // most files are the same, and the next change is another attempt
+		s.log.Error("weir cannot watch the files of this configuration for changes, and goes on watching those of the previous one", zap.Error(err))
+		return
+	case err != nil:
 		s.log.Error("weir cannot watch the configuration file for changes; send SIGHUP to load it", zap.Error(err))
 		return
+	case s.stopWatch != nil:
+		s.stopWatch()
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	s.stopWatch = stop
