@@ -30,7 +30,7 @@ import (
 
 // issue writes a certificate for host to NAME.crt and NAME.key; id distinguishes it from
 // others.
-func issue(t *testing.T, dir, name, host, id string, left time.Duration) {
+func issue(t testing.TB, dir, name, host, id string, left time.Duration) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,7 +50,7 @@ func issue(t *testing.T, dir, name, host, id string, left time.Duration) {
 	put(t, filepath.Join(dir, name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})))
 }
 
-func put(t *testing.T, path, text string) {
+func put(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -172,6 +172,19 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 // with the previous one, and notices the next change.
 func TestPreviousWatchStays(t *testing.T) {
 	dir := t.TempDir()
+	r := newSecure(t, dir)
+	refused := *r.configInEffect()
+	refused.Admin.TokenFile = filepath.Join(dir, "nowhere", "token") // a watch of this folder is refused
+	r.watch(&refused, nil)
+	if r.logged("weir cannot watch the files of this configuration for changes, and goes on watching those of the previous one") != 1 {
+		t.Fatal("the watch was not refused, or nothing says so")
+	}
+	r.wantRenewed(dir)
+}
+
+// newSecure is a server with the certificate a.crt in the folder dir. Its configuration came from standard input.
+func newSecure(t *testing.T, dir string) *running {
+	t.Helper()
 	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
 	r := newRunning(t, strings.ReplaceAll(`
 listeners: {secure: {address: '@secure', protocol: tls}}
@@ -181,14 +194,14 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 `, "DIR", dir), "secure")
 	r.path = "-"
 	r.watch(r.configInEffect(), nil)
-	refused := *r.configInEffect()
-	refused.Admin.TokenFile = filepath.Join(dir, "nowhere", "token") // a watch of this folder is refused
-	r.watch(&refused, nil)
-	if r.logged("weir cannot watch the files of this configuration for changes, and goes on watching those of the previous one") != 1 {
-		t.Fatal("the watch was not refused, or nothing says so")
-	}
-	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
-	eventually(t, "the new certificate is served", func() error {
+	return r
+}
+
+// wantRenewed replaces the certificate of newSecure, and waits until the new one is served.
+func (r *running) wantRenewed(dir string) {
+	r.t.Helper()
+	issue(r.t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
+	eventually(r.t, "the new certificate is served", func() error {
 		if got := r.servedAs("secure", "a.example.org"); got != "a2" {
 			return fmt.Errorf("served is %s", got)
 		}
@@ -200,22 +213,8 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 // that the configuration names.
 func TestCertificateFilesOfStandardInput(t *testing.T) {
 	dir := t.TempDir()
-	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
-	r := newRunning(t, strings.ReplaceAll(`
-listeners: {secure: {address: '@secure', protocol: tls}}
-certificates: [{cert: DIR/a.crt, key: DIR/a.key}]
-routes: [{listeners: [secure], backend: app}]
-backends: {app: {endpoints: ['127.0.0.1:1']}}
-`, "DIR", dir), "secure")
-	r.path = "-"
-	r.watch(r.configInEffect(), nil)
-	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
-	eventually(t, "the new certificate is served", func() error {
-		if got := r.servedAs("secure", "a.example.org"); got != "a2" {
-			return fmt.Errorf("served is %s", got)
-		}
-		return nil
-	})
+	r := newSecure(t, dir)
+	r.wantRenewed(dir)
 	if err := r.reload("a test"); err == nil {
 		t.Error("standard input is read again")
 	}
