@@ -143,9 +143,8 @@ func (s *Socket) RefuseNew() time.Duration {
 	return refuseNew(s.fd)
 }
 
-// lostFile returns true if somebody has removed the socket file, so that no client reaches the
-// socket, and a new socket can be bound at its path. If another process uses the path by now, the
-// result is false: a new socket would fail there. A service manager makes its own sockets again.
+// lostFile returns true if the socket file is gone and a new socket can be bound at its path. It
+// returns false if another process uses the path. A service manager makes its own files again.
 func (s *Socket) lostFile() bool {
 	path := s.file()
 	if path == "" || s.kept || s.hasFile(path) {
@@ -176,8 +175,8 @@ func (s *Socket) file() string {
 	return u.Name
 }
 
-// unlink removes the socket file, so that no further client connects. A file of somebody else
-// at the same path stays.
+// unlink removes the socket file: no client connects any more. It leaves the file of another
+// process at the path alone.
 func (s *Socket) unlink() {
 	if path := s.file(); path != "" && s.hasFile(path) {
 		os.Remove(path)

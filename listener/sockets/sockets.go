@@ -3,8 +3,8 @@
 //
 // A configuration takes effect in two steps. Set.Plan opens the sockets that are missing,
 // and disturbs nothing that is in effect. Then the caller calls Plan.Commit, or
-// Plan.Abandon. An owner that stays at its address keeps its socket, unless somebody has removed
-// its socket file. If an owner gives up an
+// Plan.Abandon. An owner that stays at its address keeps its socket. If the file of a Unix socket
+// is gone, its owner gets a new socket. If an owner gives up an
 // address and another owner wants it, the socket moves with its accept queue. All other
 // sockets are new. On Linux a new one may be for all addresses of the machine while owners
 // leave single addresses of its port.
@@ -86,8 +86,7 @@ func (s *Set) Plan(wants []Want) *Plan {
 }
 
 // keep finds the owners that stay at their address. It returns the other sockets in
-// effect. A Unix socket without its file is not among them: no client can reach it, so it
-// gets a successor.
+// effect. Unix sockets without their files are in neither: plans open new ones.
 func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
@@ -267,8 +266,8 @@ func (s *Set) Addresses() (all []netip.AddrPort) {
 	return slices.Compact(all)
 }
 
-// Unreachable returns an error for each Unix socket in effect that no client can reach, because the
-// file at its path is not its own. It begins with the owner, and says what to change.
+// Unreachable returns an error for each Unix socket in effect whose path has the file of another
+// process, so that no client reaches it. The error names the owner, and what to change.
 func (s *Set) Unreachable() (all []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -372,8 +372,8 @@ func TestRemovedSocketFile(t *testing.T) {
 	}
 }
 
-// Whatever somebody else has put at the path of a removed socket file stays there, and the owner keeps its
-// socket: a new one could not be bound. A file that a process has left is replaced.
+// A file of another process at the path of a removed socket file stays. The owner keeps its socket, because
+// no new one could be bound there. A plan replaces the file of a process that has ended.
 func TestReplacedSocketFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		put  func(t *testing.T, path string)
