@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // wires2 are the two ways to HTTP/2.
@@ -183,6 +185,20 @@ func TestHTTP2Refusals(t *testing.T) {
 		t.Errorf("%v are counted", n)
 	}
 	r.wantNoLog()
+}
+
+// A stream beyond max_streams is refused, and the metrics say so.
+func TestHTTP2RefusedStreamIsCounted(t *testing.T) {
+	r, _ := newRig2(t, func(cfg *config.Config) { cfg.Listeners[0].HTTP2.MaxStreams = 1 })
+	c := r.dial2("tls")
+	c.request(false, "/")
+	c.wantReset(c.request(true, "/"), "REFUSED_STREAM")
+	eventually(t, "the refused stream is counted", func() error {
+		if n := r.counter("weir_http2_errors_total", "listener", "tls", "scope", "stream", "reason", "too_many_streams"); n != 1 {
+			return fmt.Errorf("%v are counted", n)
+		}
+		return nil
+	})
 }
 
 // Exchanges of one connection run at the same time, and do not affect each other.

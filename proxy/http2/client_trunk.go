@@ -350,6 +350,7 @@ func (e *trunkEvents) Settings() {
 	}
 }
 
+func (e *trunkEvents) Refused(string) {} // an endpoint's error, on a stream whose call has ended
 func (e *trunkEvents) SettingsAcked() {}
 func (e *trunkEvents) PingAcked()     {}
 

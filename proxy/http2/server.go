@@ -146,6 +146,10 @@ func (c *Connection) turn(n int) int {
 func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Exchanges may have ended since the last call, but were not released yet, so it must wait before Receive.
+	for c.failed == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
+		c.drained.Wait()
+	}
 	err := c.core.Receive(time.Now(), p)
 	if c.failed != nil { // a failed write ended the core; the client made no error
 		err = c.failed
@@ -156,10 +160,6 @@ func (c *Connection) receive(p []byte) error {
 		work(x.run)
 	}
 	c.ready = c.ready[:0]
-	for err == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
-		c.drained.Wait()
-		err = c.failed
-	}
 	return err
 }
 
@@ -387,6 +387,12 @@ func (e *events) Reset(s *core.Stream, ending core.Ending) {
 	if !x.started { // no worker knows it
 		x.release()
 		(*Connection)(e).notify()
+	}
+}
+
+func (e *events) Refused(reason string) {
+	if e.watch != nil {
+		e.watch.Fault(reason)
 	}
 }
 

@@ -326,7 +326,16 @@ func TestTrailersBehindALength(t *testing.T) {
 // weir never refuses a stream of a client that respects the limit of streams, even if exchanges end long
 // after their response.
 func TestExchangesThatEndLate(t *testing.T) {
-	const streams = 3
+	const streams = 4
+	for _, c := range []struct {
+		what        string
+		open, batch int // the client has this many streams open, and opens this many with one write
+	}{{"one by one", streams, 1}, {"all together", streams, streams}, {"fewer than allowed, together", streams - 1, streams - 1}} {
+		t.Run(c.what, func(t *testing.T) { testExchangesThatEndLate(t, streams, c.open, c.batch) })
+	}
+}
+
+func testExchangesThatEndLate(t *testing.T, streams, open, batch int) {
 	gate := make(chan struct{})
 	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then weir would have refused a stream
 	client, ours := net.Pipe()
@@ -351,8 +360,13 @@ func TestExchangesThatEndLate(t *testing.T) {
 	sent <- http2test.Greeted().Bytes()
 	f := xhttp2.NewFramer(io.Discard, client)
 	for opened, answered := 0, 0; answered < 4*streams; {
-		for ; opened < answered+streams; opened++ {
-			sent <- http2test.NewPeer().Get(uint32(1 + 2*opened)).Bytes()
+		for opened+batch <= answered+open {
+			requests := http2test.NewPeer()
+			for range batch {
+				requests.Get(uint32(1 + 2*opened))
+				opened++
+			}
+			sent <- requests.Bytes()
 		}
 		switch frame, err := f.ReadFrame(); frame := frame.(type) {
 		case nil:
@@ -364,5 +378,60 @@ func TestExchangesThatEndLate(t *testing.T) {
 				answered++
 			}
 		}
+	}
+}
+
+// blockedWriter is a connection whose writes wait for the gate, and then fail with err; nil: they succeed.
+type blockedWriter struct {
+	waits chan struct{} // receives a value for each write
+	gate  chan struct{}
+	err   error
+}
+
+func (w *blockedWriter) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (w *blockedWriter) Write(p []byte) (int, error) {
+	w.waits <- struct{}{}
+	<-w.gate
+	return len(p), w.err
+}
+
+// weir handles nothing more from a client that does not read what weir has for it. It continues when the client
+// reads, and when the connection fails.
+func TestConnectionWaitsForItsOutput(t *testing.T) {
+	for _, err := range []error{nil, io.ErrClosedPipe} {
+		w := &blockedWriter{make(chan struct{}, 10), make(chan struct{}), err}
+		answered := make(chan struct{})
+		c := new(Connection)
+		c.Init(w, core.Config{}, func(x *Exchange) {
+			defer x.Close()
+			var req message.Request
+			x.ReadHead(&req)
+			x.WriteHead(&req, http2test.NewResponse(200, "X-Long: "+strings.Repeat("x", mostUnread)))
+			close(answered)
+		})
+		c.Start()
+		<-w.waits // with the greeting
+		if err := c.receive(http2test.Greeted().Get(1).Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		<-answered
+		done := make(chan error, 1)
+		go func() { done <- c.receive(http2test.NewPeer().Raw(0x6, 0, 0, "12345678").Bytes()) }()
+		select {
+		case <-done:
+			t.Fatal("weir continued")
+		case <-time.After(50 * time.Millisecond): // by then it would have
+		}
+		close(w.gate)
+		select {
+		case got := <-done:
+			if got != err {
+				t.Errorf("%v, not %v", got, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("weir does not continue")
+		}
+		c.Abort()
 	}
 }

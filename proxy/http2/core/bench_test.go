@@ -36,6 +36,7 @@ func (b *bench) Head(s *Stream, _ *message.Refusal)   {}
 func (b *bench) Data(s *Stream, p []byte)             { b.core.Consumed(s, len(p)) }
 func (b *bench) Reset(s *Stream, e Ending)            { panic(e.Detail) }
 func (b *bench) Writable(s *Stream)                   {}
+func (b *bench) Refused(string)                       {}
 func (b *bench) Settings()                            {}
 func (b *bench) SettingsAcked()                       {}
 func (b *bench) PingAcked()                           {}

@@ -90,6 +90,9 @@ type Events interface {
 	End(s *Stream)
 	// Reset reports that the stream ended before its time.
 	Reset(s *Stream, e Ending)
+	// Refused reports that weir reset a stream that the driver does not know: it was refused
+	// before Request, or it had ended. reason is a word for metrics.
+	Refused(reason string)
 	// Writable reports that Write, which could not send everything, can continue.
 	Writable(s *Stream)
 	// Settings reports that the peer's settings were received and apply.

@@ -50,7 +50,7 @@ func (c *Connection) dataFor(f frame) *Stream {
 		return nil
 	case s == nil:
 		if c.excuses(f.length) || c.spend(forProvoked) {
-			c.appendReset(f.id, StreamClosed)
+			c.refuse(f.id, StreamClosed, "data_after_end")
 		}
 		return nil
 	case s.recvEnd:

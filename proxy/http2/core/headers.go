@@ -167,7 +167,7 @@ func (c *Connection) headReceived(block []byte) {
 	case starved:
 		c.decode(nil, nil, discard, block)
 		if c.spend(forStarved) {
-			c.appendReset(g.id, RefusedStream)
+			c.refuse(g.id, RefusedStream, message.ErrMemory.Reason)
 		}
 	case continues:
 		c.decodeMore(c.table.find(g.id), g, block)
@@ -178,7 +178,7 @@ func (c *Connection) headReceived(block []byte) {
 			budget = forIgnored
 		}
 		if c.spend(budget) {
-			c.appendReset(g.id, RefusedStream)
+			c.refuse(g.id, RefusedStream, "too_many_streams")
 		}
 	case depends, late:
 		c.decode(nil, nil, discard, block)
@@ -198,7 +198,7 @@ func (c *Connection) endBad(g gather) {
 	if s := c.table.find(g.id); s != nil {
 		c.provoked(s, code, "malformed", "a HEADERS frame came where HTTP/2 allows none")
 	} else if c.err == nil && c.spend(forProvoked) {
-		c.appendReset(g.id, code)
+		c.refuse(g.id, code, "malformed")
 	}
 }
 

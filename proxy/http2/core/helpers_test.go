@@ -20,6 +20,7 @@ type side struct {
 	core    Connection
 	streams map[*Stream]*seen
 	log     []string // events as text
+	refused []string // the reasons of Refused
 	keep    bool     // do not consume bodies
 	now     time.Time
 	terse   bool            // the log is for the model
@@ -131,6 +132,8 @@ func (x *side) Reset(s *Stream, e Ending) {
 	}
 	x.note("%d: %s %s %s", s.ID(), who, e.Code, e.Reason)
 }
+
+func (x *side) Refused(reason string) { x.refused = append(x.refused, reason) }
 
 func (x *side) Writable(s *Stream) { x.pump(s) }
 func (x *side) Settings()          { x.note("settings") }

@@ -77,6 +77,7 @@ func TestStreamsRefusedForMemory(t *testing.T) {
 	}
 	out.Free()
 	http2test.Equal(t, "resets", resets, []string{"RST_STREAM 3 REFUSED_STREAM", "RST_STREAM 7 REFUSED_STREAM"})
+	http2test.Equal(t, "reasons", x.refused, []string{"memory"}) // stream 3 gets a Reset event
 	x.finish()
 }
 

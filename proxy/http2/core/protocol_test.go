@@ -134,6 +134,23 @@ func TestStreamErrors(t *testing.T) {
 	f("trailers of a connection", http2test.Greeted().Post(1).Head(1, true, "connection: b"), "RST_STREAM 1 PROTOCOL_ERROR")
 }
 
+// The driver learns of a reset on a stream that it does not know, for its metrics.
+func TestRefusedIsReported(t *testing.T) {
+	head := string(http2test.NewPeer().Fields(http2test.GetLines()...))
+	for _, c := range []struct {
+		want string
+		p    *http2test.Peer
+	}{
+		{"too_many_streams", http2test.Greeted().Post(1).Post(3)},
+		{"data_after_end", http2test.Greeted().Post(1).Raw(frameReset, 0, 1, "\x00\x00\x00\x08").Data(1, false, "x")},
+		{"malformed", http2test.Greeted().Raw(frameHeaders, flagEndHeaders|flagPriority, 1, "\x00\x00\x00\x015"+head)},
+	} {
+		x := newSide(Config{Streams: 1})
+		x.receive(c.p.Bytes(), 0)
+		http2test.Equal(t, "reasons", x.refused, []string{c.want})
+	}
+}
+
 func TestHarmless(t *testing.T) {
 	f := func(what string, p *http2test.Peer, want ...string) { t.Helper(); served(t, what, p, want...) }
 	f("PRIORITY on an idle stream", http2test.Greeted().Raw(framePriority, 0, 7, "\x00\x00\x00\x015"))

@@ -58,6 +58,12 @@ func (c *Connection) appendReset(id uint32, code Code) {
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 }
 
+// refuse resets a stream that the driver does not know.
+func (c *Connection) refuse(id uint32, code Code, reason string) {
+	c.appendReset(id, code)
+	c.events.Refused(reason)
+}
+
 // appendLate resets a stream whose response is complete and whose request is not. The
 // RST_STREAM leaves in a write of its own, after the current output: libcurl before 8
 // forgets a response that it has read together with the reset.
@@ -405,6 +411,6 @@ func (c *Connection) GoingAway() bool {
 func (c *Connection) Working() int { return c.working }
 
 // Behind reports that the driver has not yet released as many ended streams as the peer
-// may have at once. The peer does not know that, even if it keeps to its limit. If the
-// driver continues to read, it may have to refuse the peer's new streams.
+// may have at once. The peer does not know that, even if it keeps to its limit. A driver
+// that calls Receive now may have to refuse the peer's new streams.
 func (c *Connection) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }
