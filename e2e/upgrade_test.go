@@ -23,32 +23,15 @@ import (
 	"time"
 )
 
-// followLog makes the processes that take over write to the same log. The result is called after the start.
-// Without it, cmd.Wait would wait for all of them. When the test ends, all processes end.
-func (w *weir) followLog() (started func()) {
-	w.t.Helper()
-	r, end, err := os.Pipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.cmd.Stdout, w.cmd.Stderr = end, end
+// endWithAll makes all processes end when the test ends: the first one, and those that take over. The result is
+// called after the start.
+func (w *weir) endWithAll() (started func()) {
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		io.Copy(&w.log, r)
-		r.Close()
-	}()
 	return func() {
-		end.Close()
-		if w.cmd.Process == nil {
-			return
+		if w.cmd.Process != nil {
+			session := w.cmd.Process.Pid
+			w.t.Cleanup(func() { killSession(session) })
 		}
-		session := w.cmd.Process.Pid
-		w.t.Cleanup(func() {
-			killSession(session)
-			<-copied
-		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ type weir struct {
 	upgrades bool
 
 	cmd    *exec.Cmd
-	log    logBuffer
+	log    logFile
 	exited chan struct{} // closed when the process has ended
 }
 
@@ -49,7 +50,7 @@ func newWeir(t *testing.T) *weir {
 	t.Helper()
 	dir := t.TempDir()
 	return &weir{
-		t: t, dir: dir,
+		t: t, dir: dir, log: logFile{path: filepath.Join(t.TempDir(), "log")},
 		config:  filepath.Join(dir, "weir.yaml"),
 		access:  filepath.Join(dir, "access.log"),
 		address: map[string]string{},
@@ -132,10 +133,12 @@ func (w *weir) launch() {
 	args := append(slices.Clone(w.before), w.binary, "run", "-c", w.config)
 	w.cmd = exec.Command(args[0], args[1:]...)
 	w.cmd.Env = append(os.Environ(), w.env...)
-	w.cmd.Stdout, w.cmd.Stderr, w.cmd.ExtraFiles = &w.log, &w.log, w.files
+	log := w.log.open(w.t)
+	defer log.Close()
+	w.cmd.Stdout, w.cmd.Stderr, w.cmd.ExtraFiles = log, log, w.files
 	w.exited = make(chan struct{})
 	if w.upgrades {
-		defer w.followLog()()
+		defer w.endWithAll()()
 	}
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -442,24 +445,55 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-func (b *logBuffer) reset() {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	b.text.Reset()
-}
-
 // awaits waits for a text. The output of a process arrives a moment after the process has written it.
 func (b *logBuffer) awaits(t testing.TB, text string) {
 	t.Helper()
+	awaitText(t, b, text)
+}
+
+func (b *logBuffer) tail(n int) string { return tail(b.String(), n) }
+
+// logFile is the file to which the processes of a weir write their log. It has each line as soon as weir has
+// written it: a line that weir writes before it answers a request is there when the answer is.
+type logFile struct {
+	path    string
+	skipped atomic.Int64 // bytes that String leaves out
+}
+
+// open returns the file for a process. The caller closes it.
+func (l *logFile) open(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (l *logFile) String() string {
+	text, _ := os.ReadFile(l.path) // without a file there is no log yet
+	return string(text[min(int(l.skipped.Load()), len(text)):])
+}
+
+// reset makes String leave out what was written until now.
+func (l *logFile) reset() { l.skipped.Add(int64(len(l.String()))) }
+
+// awaits waits for a text.
+func (l *logFile) awaits(t testing.TB, text string) {
+	t.Helper()
+	awaitText(t, l, text)
+}
+
+func (l *logFile) tail(n int) string { return tail(l.String(), n) }
+
+func awaitText(t testing.TB, log fmt.Stringer, text string) {
+	t.Helper()
 	eventually(t, "the log has "+text, func() error {
-		if !strings.Contains(b.String(), text) {
-			return fmt.Errorf("it is\n%s", b.String())
+		if !strings.Contains(log.String(), text) {
+			return fmt.Errorf("it is\n%s", log)
 		}
 		return nil
 	})
 }
 
-func (b *logBuffer) tail(n int) string {
-	s := b.String()
-	return s[max(0, len(s)-n):]
-}
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
