@@ -163,9 +163,7 @@ func TestRouteIsQuiet(t *testing.T) {
 		}
 	}
 	for _, route := range []string{"quiet", "failing"} {
-		if w.metric("weir_http_request_duration_seconds_count", "route", route) != 1 {
-			t.Errorf("the request of the route %s is not counted", route)
-		}
+		w.wantMetric(1, "weir_http_request_duration_seconds_count", "route", route)
 	}
 }
 
