@@ -324,3 +324,18 @@ func TestDrainUntilQuiet(t *testing.T) {
 		}
 	}
 }
+
+// While weir reads its configuration, SIGTERM ends it as it ends every program. It has no connections yet.
+func TestTerminatedWhileItReads(t *testing.T) {
+	t.Parallel()
+	w := newWeir(t)
+	if err := syscall.Mkfifo(w.config, 0o600); err != nil { // reading waits for a writer
+		t.Fatal(err)
+	}
+	w.launch()
+	w.signal(syscall.SIGTERM)
+	w.wait()
+	if got := w.cmd.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != syscall.SIGTERM {
+		t.Errorf("weir ended with %v", w.cmd.ProcessState)
+	}
+}
