@@ -109,8 +109,21 @@ func (x *Call) End() {
 }
 
 // ChargeTo charges the memory of the response to the client that makes the call. Call it
-// before WriteHead; End gives back what was charged.
-func (x *Call) ChargeTo(a *memory.Account) { x.account, x.body.account = a, a }
+// before WriteHead; End gives back what was charged. After ChargeTo(nil) the call charges
+// nothing more: it gives back what the unread part of the body was charged, and End the rest.
+func (x *Call) ChargeTo(a *memory.Account) {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	x.chargeTo(a)
+}
+
+// chargeTo is ChargeTo for callers that hold the lock.
+func (x *Call) chargeTo(a *memory.Account) {
+	held := conn.BufferSize * len(x.body.chunks)
+	x.body.account.Release(held)
+	a.Force(held)
+	x.account, x.body.account = a, a
+}
 
 // Lighten is for a call that became a tunnel. It gives back the memory that the call took
 // in addition to its body, and charges the body to a from now on. With nil no account is
@@ -121,10 +134,7 @@ func (x *Call) Lighten(a *memory.Account) {
 	if x.stream != nil {
 		x.stream.ChargeTo(a)
 	}
-	held := conn.BufferSize * len(x.body.chunks)
-	x.body.account.Release(held)
-	a.Force(held)
-	x.account, x.body.account = a, a
+	x.chargeTo(a)
 }
 
 // Usable reports whether the connection accepts the call.

@@ -93,6 +93,31 @@ func (a *answer) read(x *Call) bool {
 	return true
 }
 
+// A call gives back what it charged to its client, even if the client's account is removed while the call still
+// holds the last piece of the body.
+func TestCallGivesBackItsCharge(t *testing.T) {
+	trunk := newTrunk(t, netHTTPServer(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	account := http2test.NewAccount(t, 1<<20) // checks that nothing is left
+	x := trunk.Call()
+	x.ChargeTo(account)
+	x.SetReadDeadline(time.Now().Add(20 * time.Second))
+	req := http2test.NewRequest("GET", "/", "a")
+	x.WriteHead(req)
+	x.WriteEnd(req)
+	x.Flush()
+	err := x.Await(func() bool { // the whole response
+		trunk.mu.Lock()
+		defer trunk.mu.Unlock()
+		return x.ended
+	})
+	a := new(answer)
+	if a.read(x); err != nil || a.err != nil || a.body != "hello" {
+		t.Fatal(err, a)
+	}
+	x.ChargeTo(nil)
+	x.End()
+}
+
 // do makes a request whose body is complete. It waits as an exchange does within Await.
 func do(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	t.Helper()
