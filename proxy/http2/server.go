@@ -146,21 +146,25 @@ func (c *Connection) turn(n int) int {
 func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Exchanges may have ended since the last call, but were not released yet, so it must wait before Receive.
-	for c.failed == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
-		c.drained.Wait()
+	for {
+		// Exchanges may have ended since the last call, but were not released yet, so it must wait before it receives.
+		for c.failed == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
+			c.drained.Wait()
+		}
+		rest, err := c.core.ReceiveUntilBehind(time.Now(), p)
+		if c.failed != nil { // a failed write ended the core; the client made no error
+			err = c.failed
+		}
+		c.startFlusher()
+		for i, x := range c.ready {
+			c.ready[i] = nil
+			work(x.run)
+		}
+		c.ready = c.ready[:0]
+		if p = rest; err != nil || len(p) == 0 {
+			return err
+		}
 	}
-	err := c.core.Receive(time.Now(), p)
-	if c.failed != nil { // a failed write ended the core; the client made no error
-		err = c.failed
-	}
-	c.startFlusher()
-	for i, x := range c.ready {
-		c.ready[i] = nil
-		work(x.run)
-	}
-	c.ready = c.ready[:0]
-	return err
 }
 
 // mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -379,6 +380,91 @@ func testExchangesThatEndLate(t *testing.T, streams, open, batch int) {
 			}
 		}
 	}
+}
+
+// One read can contain both the ends of streams, whose exchanges weir has not released, and new requests. weir
+// refuses none of these requests.
+func TestStreamsThatEndWithinARead(t *testing.T) {
+	for what, end := range map[string]func(*http2test.Peer, uint32){
+		"requests that end after their response": func(p *http2test.Peer, id uint32) { p.Data(id, true, "x") },
+		"streams that the client cancels":        func(p *http2test.Peer, id uint32) { p.Raw(0x3, 0, id, "\x00\x00\x00\x08") },
+	} {
+		t.Run(what, func(t *testing.T) { testStreamsThatEndWithinARead(t, end) })
+	}
+}
+
+func testStreamsThatEndWithinARead(t *testing.T, end func(*http2test.Peer, uint32)) {
+	const streams, open, rounds = 4, 3, 5
+	gate := make(chan struct{})
+	client, ours := net.Pipe()
+	client.SetDeadline(time.Now().Add(20 * time.Second))
+	answered := make(chan struct{}, open*rounds)
+	var faults watcher
+	c := new(Connection)
+	c.Init(ours, core.Config{Streams: streams}, func(x *Exchange) {
+		defer x.Close()
+		var req message.Request
+		x.ReadHead(&req)
+		x.WriteHead(&req, http2test.NewResponse(200, "Content-Length: 0"))
+		x.Flush()
+		answered <- struct{}{}
+		<-gate
+	})
+	c.Observe(&faults)
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { c.Start(); c.Step(); c.Abort() })
+	defer client.Close()
+	all.Go(func() { io.Copy(io.Discard, client) })
+	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then weir would have refused a stream
+	client.Write(http2test.Greeted().Bytes())
+	var now []uint32
+	for id := uint32(1); id < 2*open*rounds; {
+		p := http2test.NewPeer()
+		for _, id := range now {
+			end(p, id)
+		}
+		now = now[:0]
+		for range open {
+			p.Post(id)
+			now = append(now, id)
+			id += 2
+		}
+		if _, err := client.Write(p.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		for range open {
+			select {
+			case <-answered:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("a request got no response; faults: %v", faults.all())
+			}
+		}
+	}
+	if got := faults.all(); len(got) > 0 {
+		t.Errorf("weir reset streams: %v", got)
+	}
+}
+
+// watcher collects the reasons of Fault.
+type watcher struct {
+	mu     sync.Mutex
+	faults []string
+}
+
+func (w *watcher) Does(Doing) {}
+func (w *watcher) Over()      {}
+
+func (w *watcher) Fault(reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, reason)
+}
+
+func (w *watcher) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.faults)
 }
 
 // blockedWriter is a connection whose writes wait for the gate, and then fail with err; nil: they succeed.

@@ -240,19 +240,36 @@ func (c *Connection) greet() {
 func (c *Connection) Receive(now time.Time, p []byte) error {
 	c.now = now
 	for len(p) > 0 && c.err == nil {
-		switch {
-		case c.prefaced < len(Preface):
-			p = c.preface(p)
-		case c.data.left > 0:
-			p = c.receiveData(p)
-		default:
-			p = c.nextFrame(p)
-		}
+		p = c.receiveFrame(p)
 	}
 	if c.err != nil {
 		return c.err
 	}
 	return nil
+}
+
+// ReceiveUntilBehind is Receive, but stops before the next frame if the core is Behind. It
+// returns the bytes that it did not take.
+func (c *Connection) ReceiveUntilBehind(now time.Time, p []byte) (rest []byte, err error) {
+	c.now = now
+	for len(p) > 0 && c.err == nil && !c.Behind() {
+		p = c.receiveFrame(p)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return p, nil
+}
+
+// receiveFrame takes at most one frame from p, and returns the rest of p.
+func (c *Connection) receiveFrame(p []byte) []byte {
+	switch {
+	case c.prefaced < len(Preface):
+		return c.preface(p)
+	case c.data.left > 0:
+		return c.receiveData(p)
+	}
+	return c.nextFrame(p)
 }
 
 func (c *Connection) preface(p []byte) []byte {

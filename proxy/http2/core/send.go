@@ -411,6 +411,6 @@ func (c *Connection) GoingAway() bool {
 func (c *Connection) Working() int { return c.working }
 
 // Behind reports that the driver has not yet released as many ended streams as the peer
-// may have at once. The peer does not know that, even if it keeps to its limit. A driver
-// that calls Receive now may have to refuse the peer's new streams.
+// may have at once. The peer does not know that, even if it keeps to its limit. A core that
+// is Behind may have to refuse the peer's new streams, so a driver waits until it is not.
 func (c *Connection) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }
