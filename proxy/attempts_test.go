@@ -36,9 +36,14 @@ func newOtherRequester(r *rig, b *backend.Backend, path string) *otherRequester 
 }
 
 func (q *otherRequester) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
-	e, err := b.Acquire(netip.Addr{}, tried, time.Time{})
+	e, err := b.Acquire(netip.Addr{}, tried, time.Time{}, q)
 	return e, nil, err
 }
+
+func (q *otherRequester) Wait(<-chan struct{}, time.Duration) (bool, error) {
+	panic("the backend has no queue")
+}
+
 func (q *otherRequester) keep(link *backend.Link)                   { link.Endpoint().Keep(link) }
 func (q *otherRequester) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
 func (q *otherRequester) CutAlso(conn.Cuttable)                     {}

@@ -143,7 +143,7 @@ func (q *inquiry) endFor(why inquiryCut) {
 // As the requester of its attempts, an inquiry is alone.
 
 func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
-	e, err := b.Acquire(q.address, tried, q.until)
+	e, err := b.Acquire(q.address, tried, q.until, q)
 	return e, nil, err
 }
 
@@ -168,6 +168,16 @@ func (q *inquiry) keep(link *backend.Link) {
 func (q *inquiry) outgoing() *backend.Outgoing { return q.out }
 
 func (q *inquiry) gone() bool { return false }
+
+// Wait waits for an event. It ends early if the inquiry ends.
+func (q *inquiry) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
+	defer q.CutAlso(nil)
+	happened, gone = waitUnlessGone(q, event, patience)
+	if q.cutFor() == reasonTooSlow { // its patience ended, and nobody has gone
+		gone = nil
+	}
+	return happened, gone
+}
 
 func (q *inquiry) cutFor() string {
 	q.mu.Lock()

@@ -100,10 +100,10 @@ func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*
 		}
 	}
 	if b.Settings().Sticky == nil {
-		e, err := b.Acquire(x.key, tried, x.attempts.deadline())
+		e, err := b.Acquire(x.key, tried, x.attempts.deadline(), x)
 		return e, nil, err
 	}
-	e, kept, err := b.AcquireSticky(x.cookie, x.key, tried, x.attempts.deadline())
+	e, kept, err := b.AcquireSticky(x.cookie, x.key, tried, x.attempts.deadline(), x)
 	x.kept = kept
 	return e, nil, err
 }
@@ -115,7 +115,7 @@ func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.L
 		return nil, nil, nil
 	}
 	e := own.Endpoint()
-	err := b.AcquireAt(e)
+	err := b.AcquireAt(e, x)
 	switch {
 	case err != nil:
 		own.Drop()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"time"
 
 	"github.com/weirproxy/weir/proxy/backend"
@@ -22,6 +23,8 @@ type trier interface {
 	// pause waits before the next attempt, if the limits have a backoff. It returns the outcome if
 	// nobody waits for the next attempt any longer.
 	pause() *outcome
+	// abandoned returns the outcome if nobody needs an endpoint any longer.
+	abandoned(err error) *outcome
 }
 
 // retries are the attempts for one request or tunnel, and their limit. All retries of weir
@@ -49,6 +52,9 @@ func (r *retries) run(t trier) *outcome {
 		r.waits()
 		e, own, err := t.acquire(tried)
 		r.waited()
+		if errors.Is(err, errClientGone) {
+			return t.abandoned(err)
+		}
 		if err != nil {
 			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -258,6 +260,42 @@ func TestQueueTimeout(t *testing.T) {
 	s.write("1")
 	first.wantRead("1")
 	r.record().want(t, "status", 200, "target", "/first")
+}
+
+// A client that goes while its request waits leaves the queue.
+func TestClientGoesInQueue(t *testing.T) {
+	leave := map[string]func(r *rig) (left func()){
+		"HTTP/1.1, closed": func(r *rig) func() {
+			c := r.dial("web")
+			c.write(get)
+			return func() { c.Close() }
+		},
+		"HTTP/2, reset": func(r *rig) func() {
+			c := r.dial2("web")
+			id := c.request(true, "/")
+			return func() { c.framer.WriteRSTStream(id, xhttp2.ErrCodeCancel) }
+		},
+	}
+	for what, ask := range leave {
+		t.Run(what, func(t *testing.T) {
+			r, e := newRig2(t, func(cfg *config.Config) {
+				cfg.Backends[0].MaxConnections, cfg.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: time.Hour}
+			})
+			first := r.dial("web")
+			first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+			s := e.accept()
+			s.head()
+			left := ask(r)
+			r.waitInQueue()
+			left()
+			r.record().want(t, "status", 499, "reason", "client_gone", "endpoint", nil, "target", "/")
+			if n := r.set.Status()[0].Waiting; n != 0 {
+				t.Errorf("%d requests wait", n)
+			}
+			s.write(ok("1"))
+			first.wantResponse(200, "1")
+		})
+	}
 }
 
 // The time for the response does not begin while a request waits in the queue.

@@ -84,8 +84,25 @@ type tunnelDial struct {
 }
 
 func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Link, error) {
-	e, err := d.backend.Acquire(d.conn.Client.Addr(), tried, time.Time{})
+	e, err := d.backend.Acquire(d.conn.Client.Addr(), tried, time.Time{}, d)
 	return e, nil, err
+}
+
+// Wait waits for an event. It ends early if weir cuts the client's connection.
+func (d *tunnelDial) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
+	defer d.conn.CutAlso(nil)
+	return waitUnlessGone(d, event, patience)
+}
+
+// CutAlso makes a cut of the client's connection end the waits of other.
+func (d *tunnelDial) CutAlso(other conn.Cuttable) { d.conn.CutAlso(other) }
+
+// gone returns false: a client may have ended its direction and wait for the other.
+func (d *tunnelDial) gone() bool { return false }
+
+// abandoned returns the outcome if weir cut the client's connection.
+func (d *tunnelDial) abandoned(err error) *outcome {
+	return &outcome{failure: clientGone, reason: "cut", err: err}
 }
 
 // repeatable returns false: an attempt that did not fail to connect is a tunnel.
@@ -112,7 +129,7 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Link, _ bool) *outcome 
 		d.metrics.get().times.connected(d.connect)
 		return tunnelOpened
 	case errors.Is(err, errClientCut):
-		return &outcome{failure: clientGone, reason: "cut", err: err}
+		return d.abandoned(err)
 	}
 	e.Failed(err)
 	return &outcome{failure: unsent, reason: connectFailed, err: err}

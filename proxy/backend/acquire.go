@@ -27,19 +27,26 @@ var (
 // hash in the form of an address. tried are the endpoints that failed for the exchange, in that order;
 // Acquire avoids them if there is another endpoint. The exchange or tunnel counts as in flight until
 // the endpoint's Release. If max_connections are in flight, Acquire waits for its turn: for the queue's
-// timeout, but at most until deadline (zero: only the timeout applies).
-func (b *Backend) Acquire(key netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
-	return b.acquire(nil, key, tried, deadline)
+// timeout, but at most until deadline (zero: only the timeout applies), and only while w waits.
+func (b *Backend) Acquire(key netip.Addr, tried []*Endpoint, deadline time.Time, w Waiter) (*Endpoint, error) {
+	return b.acquire(nil, key, tried, deadline, w)
+}
+
+// Waiter waits in the queue of a backend, for a request or tunnel.
+type Waiter interface {
+	// Wait waits until turn receives a value, but at most for patience. gone says why nobody
+	// needs the endpoint any longer; then Acquire returns it.
+	Wait(turn <-chan struct{}, patience time.Duration) (came bool, gone error)
 }
 
 // acquire is Acquire for a client that brought a cookie of a sticky session, or nil.
-func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
+func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time, w Waiter) (*Endpoint, error) {
 	v := b.view.Load()
 	if len(v.tiers) == 0 {
 		return nil, ErrNoReady
 	}
 	if !b.queue.take() {
-		err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline)
+		err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline, w)
 		if err == ErrQueueTimeout && deadline.IsZero() {
 			err = conn.Explain(err, "backend %q had all of its max_connections (%d) in use, and none became free within %v (queue.timeout)",
 				b.name, v.cfg.MaxConnections, v.cfg.Queue.Timeout)
@@ -124,7 +131,7 @@ func (q *queue) setLimit(n int) {
 	q.dispatch()
 }
 
-func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error {
+func (q *queue) wait(size int, timeout time.Duration, deadline time.Time, w Waiter) error {
 	if !deadline.IsZero() {
 		timeout = min(timeout, time.Until(deadline))
 	}
@@ -144,22 +151,34 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error 
 	q.dispatchLocked() // a slot may have become free before waiting was increased
 	q.mu.Unlock()
 
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case <-turn:
+	came, gone := w.Wait(turn, timeout)
+	if came {
 		return nil
-	case <-timer.C:
 	}
+	waits := q.leave(place)
+	switch {
+	case gone != nil && !waits:
+		q.release()
+		return gone
+	case gone != nil:
+		return gone
+	case !waits:
+		return nil
+	}
+	return ErrQueueTimeout
+}
+
+// leave takes a waiter out of the queue. It returns false if the waiter got a slot at the last moment.
+func (q *queue) leave(place *list.Element) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case <-turn: // the slot came at the last moment
-		return nil
+	case <-place.Value.(chan struct{}):
+		return false
 	default:
 		q.waiters.Remove(place)
 		q.waiting.Add(-1)
-		return ErrQueueTimeout
+		return true
 	}
 }
 

@@ -23,7 +23,7 @@ func TestNoReadyEndpointIsToldAtOnce(t *testing.T) {
 		cfg.MaxConnections = 1
 		w.update(cfg)
 		start := time.Now()
-		_, err := w.set.Backend("app").Acquire(netip.Addr{}, nil, noDeadline)
+		_, err := w.set.Backend("app").Acquire(netip.Addr{}, nil, noDeadline, alone{})
 		if !errors.Is(err, ErrNoReady) || time.Since(start) != 0 {
 			t.Errorf("error %v after %v", err, time.Since(start))
 		}
@@ -47,7 +47,7 @@ func TestQueueIsBoundedTimedAndFair(t *testing.T) {
 		var order []int
 		for i := range 2 {
 			go func() {
-				e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+				e, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -59,7 +59,7 @@ func TestQueueIsBoundedTimedAndFair(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrQueueFull) {
+		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{}); !errors.Is(err, ErrQueueFull) {
 			t.Errorf("the third waiter got %v", err)
 		}
 		time.Sleep(4 * time.Second)
@@ -83,7 +83,7 @@ func TestQueueTimesOut(t *testing.T) {
 			if deadline != 0 {
 				at = start.Add(deadline)
 			}
-			_, err := b.Acquire(netip.Addr{}, nil, at)
+			_, err := b.Acquire(netip.Addr{}, nil, at, alone{})
 			if !errors.Is(err, ErrQueueTimeout) || time.Since(start) != want {
 				t.Errorf("error %v after %v, want %v", err, time.Since(start), want)
 			}
@@ -111,7 +111,7 @@ func TestReloadRaisesTheLimitForThoseWhoWait(t *testing.T) {
 		acquire(t, b)
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			_, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 			done <- err
 		}()
 		synctest.Wait()
@@ -137,7 +137,7 @@ func TestQueueLooksAgainAtWhatIsReady(t *testing.T) {
 		held := acquire(t, b)
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			_, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 			done <- err
 		}()
 		synctest.Wait()
@@ -163,7 +163,7 @@ func TestQueueUnderContention(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 2000 {
-				e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+				e, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -213,4 +213,44 @@ func TestRetryBudget(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		want("after the window", allowed(t, b), 10)
 	})
+}
+
+// leaving waits in a queue until it leaves.
+type leaving struct{ left chan struct{} }
+
+var errLeft = errors.New("left")
+
+func (l leaving) Wait(<-chan struct{}, time.Duration) (came bool, gone error) {
+	<-l.left
+	return false, errLeft
+}
+
+// A waiter that leaves gives up its place, and its slot if it got one at the last moment.
+func TestWaiterLeavesTheQueue(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := limited(newWorld(t, Options{}), 1)
+			held := acquire(t, b)
+			l := leaving{make(chan struct{})}
+			done := make(chan error, 1)
+			go func() {
+				_, err := b.Acquire(netip.Addr{}, nil, noDeadline, l)
+				done <- err
+			}()
+			synctest.Wait()
+			if late {
+				held.Release()
+			}
+			close(l.left)
+			if err := <-done; err != errLeft {
+				t.Errorf("the error is %v", err)
+			}
+			if !late {
+				held.Release()
+			}
+			if b.InFlight() != 0 || b.queue.taken.Load() != 0 || b.queue.waiting.Load() != 0 {
+				t.Errorf("%d in flight, %d taken, %d waiting", b.InFlight(), b.queue.taken.Load(), b.queue.waiting.Load())
+			}
+		})
+	}
 }

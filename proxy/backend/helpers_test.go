@@ -177,7 +177,7 @@ func endpointOf(t *testing.T, b *Backend, address string) *Endpoint {
 
 func acquire(t *testing.T, b *Backend) *Endpoint {
 	t.Helper()
-	e, err := b.Acquire(netip.Addr{}, nil, time.Time{})
+	e, err := b.Acquire(netip.Addr{}, nil, time.Time{}, alone{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,4 +204,16 @@ func listOf(all ...config.Backend) (out []*config.Backend) {
 		out = append(out, &b)
 	}
 	return out
+}
+
+// alone waits in a queue until the end.
+type alone struct{}
+
+func (alone) Wait(turn <-chan struct{}, patience time.Duration) (came bool, gone error) {
+	select {
+	case <-turn:
+		return true, nil
+	case <-time.After(patience):
+		return false, nil
+	}
 }

@@ -148,7 +148,7 @@ func TestOwnSocketIsNotDialled(t *testing.T) {
 		b := w.set.Backend("team/app:80")
 		check := w.check("203.0.113.5:8087")
 		check.SetReady(true, "")
-		e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+		e, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 		if err != nil {
 			t.Fatal(err)
 		}

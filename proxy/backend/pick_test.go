@@ -200,7 +200,7 @@ func TestAcquireDoesNotAllocate(t *testing.T) {
 			b := w.set.Backend("app")
 			client := netip.MustParseAddr("198.51.100.1")
 			n := testing.AllocsPerRun(1000, func() {
-				e, _ := b.Acquire(client, nil, noDeadline)
+				e, _ := b.Acquire(client, nil, noDeadline, alone{})
 				e.Succeeded()
 				e.Release()
 			})
@@ -225,7 +225,7 @@ func BenchmarkAcquire(b *testing.B) {
 				app := s.Backend("app")
 				client := netip.MustParseAddr("198.51.100.1")
 				for b.Loop() {
-					e, _ := app.Acquire(client, nil, noDeadline)
+					e, _ := app.Acquire(client, nil, noDeadline, alone{})
 					e.Succeeded()
 					e.Release()
 				}

@@ -66,7 +66,7 @@ func TestPrivateLinksAreTheirClients(t *testing.T) {
 		closed(far3)
 		four, far4 := link(e)
 		e.Hold(four)
-		if err := b.AcquireAt(e); err != nil || e.InFlight() != 1 {
+		if err := b.AcquireAt(e, alone{}); err != nil || e.InFlight() != 1 {
 			t.Errorf("%v, %d in flight", err, e.InFlight())
 		}
 		e.Release()
@@ -80,7 +80,7 @@ func TestPrivateLinksAreTheirClients(t *testing.T) {
 			t.Error("an endpoint that is gone holds a link")
 		}
 		closed(far5)
-		if err := b.AcquireAt(e); err != ErrNoReady || b.InFlight() != 0 {
+		if err := b.AcquireAt(e, alone{}); err != ErrNoReady || b.InFlight() != 0 {
 			t.Errorf("%v, %d in flight", err, b.InFlight())
 		}
 	})

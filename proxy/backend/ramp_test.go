@@ -25,7 +25,7 @@ func part(t *testing.T, b *Backend, address string) float64 {
 	const n = 20_000
 	got := 0.0
 	for range n {
-		e, err := b.Acquire(netip.AddrFrom4([4]byte{10, byte(rand.Uint32()), byte(rand.Uint32()), byte(rand.Uint32())}), nil, noDeadline)
+		e, err := b.Acquire(netip.AddrFrom4([4]byte{10, byte(rand.Uint32()), byte(rand.Uint32()), byte(rand.Uint32())}), nil, noDeadline, alone{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestHashWhileEndpointsRampUp(t *testing.T) {
 		look := func() (moved int) {
 			for i := range 1000 {
 				client := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
-				e, _ := b.Acquire(client, nil, noDeadline)
+				e, _ := b.Acquire(client, nil, noDeadline, alone{})
 				if was := where[client]; was != "" && was != e.address {
 					if moved++; e.address != "10.0.0.3:1" {
 						t.Errorf("%s moved from %s to %s", client, was, e.address)
@@ -240,7 +240,7 @@ func TestRampUpWithLittleTraffic(t *testing.T) {
 		w.update(slow("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 		got := 0
 		for range 116 {
-			e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			e, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{})
 			if err != nil {
 				t.Fatal(err)
 			}

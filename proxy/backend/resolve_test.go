@@ -200,7 +200,7 @@ func TestForeignNames(t *testing.T) {
 		}
 		w.mu.Unlock()
 		w.update(foreign("evil.example:80"))
-		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrNoReady) {
+		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{}); !errors.Is(err, ErrNoReady) {
 			t.Errorf("a name that leads home: %v", err)
 		}
 		dns.set(nil, "10.0.0.3")

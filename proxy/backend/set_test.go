@@ -513,7 +513,7 @@ func TestEverythingAtOnce(t *testing.T) {
 }
 
 func exchange(t *testing.T, b *Backend) {
-	e, err := b.Acquire(netip.AddrFrom4([4]byte{byte(rand.Uint32())}), nil, time.Now().Add(time.Second))
+	e, err := b.Acquire(netip.AddrFrom4([4]byte{byte(rand.Uint32())}), nil, time.Now().Add(time.Second), alone{})
 	if err != nil {
 		if !errors.Is(err, ErrNoReady) && !errors.Is(err, ErrQueueFull) {
 			t.Error(err)

@@ -25,7 +25,7 @@ func sticky(name string, addresses ...string) config.Backend {
 // stickyRequest sends one request with a cookie. It returns the endpoint, and the cookie for the next request.
 func stickyRequest(t *testing.T, b *Backend, cookie string) (address, next string, kept bool) {
 	t.Helper()
-	e, kept, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, nil, time.Time{})
+	e, kept, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, nil, time.Time{}, alone{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +104,11 @@ func TestStickyRetry(t *testing.T) {
 	w.update(sticky("app", "10.0.0.1:80", "10.0.0.2:80"))
 	b := w.set.Backend("app")
 	_, cookie, _ := stickyRequest(t, b, "")
-	e, _, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, nil, time.Time{})
+	e, _, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, nil, time.Time{}, alone{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, kept, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, []*Endpoint{e}, time.Time{})
+	other, kept, err := b.AcquireSticky([]byte(cookie), netip.Addr{}, []*Endpoint{e}, time.Time{}, alone{})
 	if err != nil || other == e || kept {
 		t.Errorf("the retry went to %v, kept %t, %v", other, kept, err)
 	}
@@ -178,7 +178,7 @@ func TestStickyAllocatesNothing(t *testing.T) {
 	_, text, _ := stickyRequest(t, b, "")
 	cookie := []byte(text)
 	if n := testing.AllocsPerRun(100, func() {
-		e, _, _ := b.AcquireSticky(cookie, netip.Addr{}, nil, time.Time{})
+		e, _, _ := b.AcquireSticky(cookie, netip.Addr{}, nil, time.Time{}, alone{})
 		e.Release()
 	}); n != 0 {
 		t.Errorf("a request with a cookie allocates %v times", n)

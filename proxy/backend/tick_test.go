@@ -58,7 +58,7 @@ func TestIdleBackendsRest(t *testing.T) {
 			t.Fatal("no retry")
 		}
 		expect("a retry", 10*time.Second)
-		if err := b.AcquireAt(b.view.Load().tiers[0].members[0].e); err != nil {
+		if err := b.AcquireAt(b.view.Load().tiers[0].members[0].e, alone{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("a mirror or a private connection", 10*time.Second)

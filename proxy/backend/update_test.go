@@ -28,7 +28,7 @@ func TestUpdateEndpointsCarriesOverByAddress(t *testing.T) {
 	one.Keep(kept)
 	lost, far := link(two)
 	two.Keep(lost)
-	running, err := b.Acquire(netip.Addr{}, []*Endpoint{one}, noDeadline)
+	running, err := b.Acquire(netip.Addr{}, []*Endpoint{one}, noDeadline, alone{})
 	if err != nil || running != two {
 		t.Fatal(running, err)
 	}
@@ -157,7 +157,7 @@ func TestEndpointsComeAndGoBesideReloads(t *testing.T) {
 				b := w.set.Backend("app")
 				var tried []*Endpoint
 				for range 1 + rand.IntN(3) {
-					e, err := b.Acquire(netip.AddrFrom4([4]byte{byte(rand.Uint32())}), tried, noDeadline)
+					e, err := b.Acquire(netip.AddrFrom4([4]byte{byte(rand.Uint32())}), tried, noDeadline, alone{})
 					if err != nil {
 						t.Error(err)
 						return

@@ -52,7 +52,7 @@ var balances = []config.Balance{config.LeastRequests, config.RoundRobin, config.
 func picked(t *testing.T, b *Backend, tried ...*Endpoint) (all []string) {
 	t.Helper()
 	for i := range 200 {
-		e, err := b.Acquire(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), tried, noDeadline)
+		e, err := b.Acquire(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), tried, noDeadline, alone{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestNotReadyEndpointsAreNeverUsed(t *testing.T) {
 			w.check(fmt.Sprintf("10.0.0.%d:1", i)).SetReady(true, "")
 			wantPicked(t, b, nil, want)
 			w.check(fmt.Sprintf("10.0.0.%d:1", i)).SetReady(false, "down")
-			if _, err := b.Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrNoReady) {
+			if _, err := b.Acquire(netip.Addr{}, nil, noDeadline, alone{}); !errors.Is(err, ErrNoReady) {
 				t.Errorf("%s: without any ready endpoint: %v", balance, err)
 			}
 		}
@@ -206,7 +206,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 			up(true, true)
 			f("10.0.0.2:1", 0, 0, "10.0.0.2:1/node-c/zone-2+")
 			f("", 0, 0)
-			if _, err := w.set.Backend("app").Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrNoReady) {
+			if _, err := w.set.Backend("app").Acquire(netip.Addr{}, nil, noDeadline, alone{}); !errors.Is(err, ErrNoReady) {
 				t.Errorf("without an endpoint: %v", err)
 			}
 		})
