@@ -200,6 +200,7 @@ func (c *Connection) Init(config Config, events Events) {
 	c.dec.SetMaxStringLength(2 * c.config.Limits.HeadBytes)
 	c.path.size = initialWindow
 	c.nextOwn = 1
+	c.recent.most = max(leastRecent, 2*c.config.Streams)
 	if c.config.Role == Client {
 		c.prefaced = len(Preface)
 		c.out = append(c.out, Preface...)

@@ -251,6 +251,32 @@ func TestHonestUseIsBorne(t *testing.T) {
 	}
 }
 
+// weir may answer as many requests as a client may open at once, before their bodies have arrived. What the client
+// sends on these streams before it knows of the resets is no error.
+func TestBodiesOfAnsweredRequests(t *testing.T) {
+	const streams = 1000
+	x := newSide(Config{Streams: streams})
+	x.receive(http2test.Greeted().Bytes(), 0)
+	late := http2test.NewPeer()
+	for i := range streams {
+		id := uint32(1 + 2*i)
+		x.receive(http2test.NewPeer().Post(id).Bytes(), 0)
+		s := x.only(t)
+		x.core.Respond(s, http2test.NewResponse(200), true)
+		x.core.Release(s)
+		clear(x.streams)
+		if i < streams/2 {
+			late.Data(id, true, "hello")
+		} else {
+			late.Head(id, true, "a: b")
+		}
+	}
+	x.core.Take().Free()
+	if err := x.receive(late.Bytes(), 0); err != nil || len(x.refused) > 0 {
+		t.Error(err, x.refused)
+	}
+}
+
 // A peer that returns windows in small parts is honest: Go does so for each 4 KiB, or for each small message.
 // A peer whose tiny windows force weir to send tiny frames is not honest.
 func TestWindowsGivenBackByLittle(t *testing.T) {

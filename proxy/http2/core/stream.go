@@ -144,14 +144,16 @@ func (t *table) remove(id uint32) {
 // knew of the reset are no error. recent has room for more streams than weir can reset at
 // once.
 type recent struct {
-	ids []uint32
-	at  int
+	most int // streams
+	ids  []uint32
+	at   int
 }
 
-const mostRecent = 512
+// leastRecent is for connections with few streams: peers may open more before they know the limit.
+const leastRecent = 512
 
 func (r *recent) add(id uint32) {
-	if len(r.ids) < mostRecent {
+	if len(r.ids) < r.most {
 		r.ids = append(r.ids, id)
 		return
 	}
