@@ -251,6 +251,26 @@ func TestHonestUseIsBorne(t *testing.T) {
 	}
 }
 
+// An endpoint that resets each stream behind its response is honest: it answers uploads before they have arrived.
+func TestEndpointsThatResetBehindTheirResponse(t *testing.T) {
+	x := newSide(Config{Role: Client})
+	x.receive(http2test.NewPeer().Raw(frameSettings, 0, 0, "").Bytes(), 0)
+	for i := range 5000 { // all at the same time
+		s, err := x.core.Open(http2test.NewRequest("POST", "/", "a"), true)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		p := http2test.NewPeer().Head(s.ID(), true, ":status: 200").Raw(frameReset, 0, s.ID(), "\x00\x00\x00\x00")
+		if err := x.receive(p.Bytes(), 0); err != nil {
+			t.Fatal(i, err)
+		}
+		x.core.Release(s)
+		clear(x.streams)
+		x.log = nil
+		x.core.Take().Free()
+	}
+}
+
 // weir may answer as many requests as a client may open at once, before their bodies have arrived. What the client
 // sends on these streams before it knows of the resets is no error.
 func TestBodiesOfAnsweredRequests(t *testing.T) {

@@ -271,10 +271,12 @@ func (c *Connection) Trim() {
 	c.config.Account.Settle()
 }
 
-// end closes s if both sides have sent everything.
+// end closes s if both sides have sent everything. The peer may not know that yet: nginx resets each
+// stream whose request it answered before the request had arrived.
 func (c *Connection) end(s *Stream) {
 	if s.recvEnd && s.sendEnd && !s.closed {
 		c.purse.earn(forResets, 1)
+		c.purse.earn(forIgnored, 1)
 		c.close(s)
 	}
 }
