@@ -189,9 +189,10 @@ func TestHTTP2Refusals(t *testing.T) {
 
 // A stream beyond max_streams is refused, and the metrics say so.
 func TestHTTP2RefusedStreamIsCounted(t *testing.T) {
-	r, _ := newRig2(t, func(cfg *config.Config) { cfg.Listeners[0].HTTP2.MaxStreams = 1 })
+	r, e := newRig2(t, func(cfg *config.Config) { cfg.Listeners[0].HTTP2.MaxStreams = 1 })
 	c := r.dial2("tls")
 	c.request(false, "/")
+	e.accept().head()
 	c.wantReset(c.request(true, "/"), "REFUSED_STREAM")
 	eventually(t, "the refused stream is counted", func() error {
 		if n := r.counter("weir_http2_errors_total", "listener", "tls", "scope", "stream", "reason", "too_many_streams"); n != 1 {
