@@ -27,26 +27,27 @@ var (
 // hash in the form of an address. tried are the endpoints that failed for the exchange, in that order;
 // Acquire avoids them if there is another endpoint. The exchange or tunnel counts as in flight until
 // the endpoint's Release. If max_connections are in flight, Acquire waits for its turn: for the queue's
-// timeout, but at most until deadline (zero: only the timeout applies), and only while w waits.
-func (b *Backend) Acquire(key netip.Addr, tried []*Endpoint, deadline time.Time, w Waiter) (*Endpoint, error) {
-	return b.acquire(nil, key, tried, deadline, w)
+// timeout, but at most until deadline (zero: only the timeout applies). If by leaves meanwhile,
+// Acquire returns the error of its Wait.
+func (b *Backend) Acquire(key netip.Addr, tried []*Endpoint, deadline time.Time, by Requester) (*Endpoint, error) {
+	return b.acquire(nil, key, tried, deadline, by)
 }
 
-// Waiter waits in the queue of a backend, for a request or tunnel.
-type Waiter interface {
-	// Wait waits until turn receives a value, but at most for patience. gone says why nobody
-	// needs the endpoint any longer; then Acquire returns it.
+// Requester needs an endpoint, for a request or a tunnel.
+type Requester interface {
+	// Wait waits for turn, but no longer than patience. It returns true if turn came, and an
+	// error if the requester has left.
 	Wait(turn <-chan struct{}, patience time.Duration) (came bool, gone error)
 }
 
 // acquire is Acquire for a client that brought a cookie of a sticky session, or nil.
-func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time, w Waiter) (*Endpoint, error) {
+func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time, by Requester) (*Endpoint, error) {
 	v := b.view.Load()
 	if len(v.tiers) == 0 {
 		return nil, ErrNoReady
 	}
 	if !b.queue.take() {
-		err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline, w)
+		err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline, by)
 		if err == ErrQueueTimeout && deadline.IsZero() {
 			err = conn.Explain(err, "backend %q had all of its max_connections (%d) in use, and none became free within %v (queue.timeout)",
 				b.name, v.cfg.MaxConnections, v.cfg.Queue.Timeout)
@@ -131,7 +132,7 @@ func (q *queue) setLimit(n int) {
 	q.dispatch()
 }
 
-func (q *queue) wait(size int, timeout time.Duration, deadline time.Time, w Waiter) error {
+func (q *queue) wait(size int, timeout time.Duration, deadline time.Time, by Requester) error {
 	if !deadline.IsZero() {
 		timeout = min(timeout, time.Until(deadline))
 	}
@@ -151,24 +152,23 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time, w Wait
 	q.dispatchLocked() // a slot may have become free before waiting was increased
 	q.mu.Unlock()
 
-	came, gone := w.Wait(turn, timeout)
+	came, gone := by.Wait(turn, timeout)
 	if came {
 		return nil
 	}
-	waits := q.leave(place)
+	late := !q.leave(place) // the slot came at the last moment
 	switch {
-	case gone != nil && !waits:
-		q.release()
-		return gone
-	case gone != nil:
-		return gone
-	case !waits:
+	case gone == nil && late:
 		return nil
+	case gone == nil:
+		return ErrQueueTimeout
+	case late:
+		q.release()
 	}
-	return ErrQueueTimeout
+	return gone
 }
 
-// leave takes a waiter out of the queue. It returns false if the waiter got a slot at the last moment.
+// leave removes a waiter from the queue. It returns false if the waiter has a slot already.
 func (q *queue) leave(place *list.Element) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -85,13 +85,13 @@ func (e *Endpoint) SpeaksHTTP1() bool { return e.dial.Load().http2 != always }
 
 // AcquireAt is Acquire for one given endpoint. It returns ErrNoReady if the endpoint may
 // not be used now.
-func (b *Backend) AcquireAt(e *Endpoint, w Waiter) error {
+func (b *Backend) AcquireAt(e *Endpoint, by Requester) error {
 	if !e.up.Load() {
 		return ErrNoReady
 	}
 	if !b.queue.take() {
 		cfg := b.Settings()
-		if err := b.queue.wait(cfg.Queue.Size, cfg.Queue.Timeout, time.Time{}, w); err != nil {
+		if err := b.queue.wait(cfg.Queue.Size, cfg.Queue.Timeout, time.Time{}, by); err != nil {
 			return err
 		}
 	}

@@ -121,12 +121,12 @@ func (r StickyResult) String() string { return [...]string{"new", "kept", "moved
 // AcquireSticky is Acquire for a client that brought this cookie for the backend; nil: it brought
 // none. kept is true if the endpoint is the one that the cookie names. The cookie decides only
 // about the first attempt.
-func (b *Backend) AcquireSticky(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time, w Waiter) (e *Endpoint, kept bool, err error) {
+func (b *Backend) AcquireSticky(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time, by Requester) (e *Endpoint, kept bool, err error) {
 	if len(tried) > 0 {
-		e, err = b.Acquire(client, tried, deadline, w)
+		e, err = b.Acquire(client, tried, deadline, by)
 		return e, false, err
 	}
-	if e, err = b.acquire(cookie, client, nil, deadline, w); err != nil {
+	if e, err = b.acquire(cookie, client, nil, deadline, by); err != nil {
 		return nil, false, err
 	}
 	result := StickyNew
