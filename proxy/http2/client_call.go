@@ -108,9 +108,9 @@ func (x *Call) End() {
 	}
 }
 
-// ChargeTo charges the memory of the response to the client that makes the call. Call it
-// before WriteHead; End gives back what was charged. After ChargeTo(nil) the call charges
-// nothing more: it gives back what the unread part of the body was charged, and End the rest.
+// ChargeTo makes a the account that pays for the memory of the response; nil: nobody pays. The
+// buffers of the body change their account at once. The stream keeps the account that the call
+// has in WriteHead, and End gives its memory back.
 func (x *Call) ChargeTo(a *memory.Account) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()

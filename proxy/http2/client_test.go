@@ -93,8 +93,7 @@ func (a *answer) read(x *Call) bool {
 	return true
 }
 
-// A call gives back what it charged to its client, even if the client's account is removed while the call still
-// holds the last piece of the body.
+// A call gives all its memory back to the account of its client, also if it loses the account before it ends.
 func TestCallGivesBackItsCharge(t *testing.T) {
 	trunk := newTrunk(t, netHTTPServer(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
 	account := http2test.NewAccount(t, 1<<20) // checks that nothing is left

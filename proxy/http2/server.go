@@ -147,24 +147,35 @@ func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		// Exchanges may have ended since the last call, but were not released yet, so it must wait before it receives.
-		for c.failed == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
-			c.drained.Wait()
-		}
+		c.catchUp()
 		rest, err := c.core.ReceiveUntilBehind(time.Now(), p)
 		if c.failed != nil { // a failed write ended the core; the client made no error
 			err = c.failed
 		}
 		c.startFlusher()
-		for i, x := range c.ready {
-			c.ready[i] = nil
-			work(x.run)
-		}
-		c.ready = c.ready[:0]
+		c.startExchanges()
 		if p = rest; err != nil || len(p) == 0 {
 			return err
 		}
 	}
+}
+
+// catchUp waits until the client has read enough of the output, and until enough of the ended
+// exchanges are released. Exchanges also end between two reads, so call it before bytes are
+// received. The caller holds the lock.
+func (c *Connection) catchUp() {
+	for c.failed == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
+		c.drained.Wait()
+	}
+}
+
+// startExchanges starts the exchanges that have just begun. The caller holds the lock.
+func (c *Connection) startExchanges() {
+	for i, x := range c.ready {
+		c.ready[i] = nil
+		work(x.run)
+	}
+	c.ready = c.ready[:0]
 }
 
 // mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads

@@ -90,8 +90,8 @@ type Events interface {
 	End(s *Stream)
 	// Reset reports that the stream ended before its time.
 	Reset(s *Stream, e Ending)
-	// Refused reports that weir reset a stream that the driver does not know: it was refused
-	// before Request, or it had ended. reason is a word for metrics.
+	// Refused reports that weir reset a stream that the driver does not have: the stream was
+	// refused before Request, or has ended. reason is a word for metrics.
 	Refused(reason string)
 	// Writable reports that Write, which could not send everything, can continue.
 	Writable(s *Stream)
@@ -249,8 +249,8 @@ func (c *Connection) Receive(now time.Time, p []byte) error {
 	return nil
 }
 
-// ReceiveUntilBehind is Receive, but stops before the next frame if the core is Behind. It
-// returns the bytes that it did not take.
+// ReceiveUntilBehind is Receive for servers. It stops between two frames when the core is
+// Behind, and returns the bytes that it did not take.
 func (c *Connection) ReceiveUntilBehind(now time.Time, p []byte) (rest []byte, err error) {
 	c.now = now
 	for len(p) > 0 && c.err == nil && !c.Behind() {

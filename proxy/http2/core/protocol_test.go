@@ -134,7 +134,7 @@ func TestStreamErrors(t *testing.T) {
 	f("trailers of a connection", http2test.Greeted().Post(1).Head(1, true, "connection: b"), "RST_STREAM 1 PROTOCOL_ERROR")
 }
 
-// The driver learns of a reset on a stream that it does not know, for its metrics.
+// The core tells the driver when it resets a stream that the driver does not have.
 func TestRefusedIsReported(t *testing.T) {
 	head := string(http2test.NewPeer().Fields(http2test.GetLines()...))
 	for _, c := range []struct {

@@ -58,7 +58,7 @@ func (c *Connection) appendReset(id uint32, code Code) {
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 }
 
-// refuse resets a stream that the driver does not know.
+// refuse resets a stream that the driver does not have.
 func (c *Connection) refuse(id uint32, code Code, reason string) {
 	c.appendReset(id, code)
 	c.events.Refused(reason)
