@@ -166,3 +166,14 @@ func TestGrown(t *testing.T) {
 		t.Errorf("%d bytes stay charged", got)
 	}
 }
+
+// An inquiry leaves a queue when its client has gone. If the inquiry itself takes too long, nobody has gone.
+func TestInquiryLeavesTheQueue(t *testing.T) {
+	for why, want := range map[inquiryCut]error{cutByUser: errClientGone, cutByTime: nil} {
+		q := new(inquiry)
+		q.endFor(why)
+		if came, gone := q.Wait(nil, time.Hour); came || gone != want {
+			t.Errorf("%v: the turn came: %t; %v", why, came, gone)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -546,4 +547,26 @@ func TestWhyNone(t *testing.T) {
 	f(backend.ErrNoReady, "no_endpoint_ready")
 	f(backend.ErrQueueFull, "queue_full")
 	f(backend.ErrQueueTimeout, "queue_timeout")
+}
+
+// A connection that weir cuts while it waits for its tunnel leaves the queue.
+func TestTunnelCutInQueue(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, raw, func(cfg *config.Config) {
+		cfg.Backends[0].MaxConnections, cfg.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: time.Hour}
+	}, "@ssh", e.address)
+	held, err := r.set.Backend(r.set.Status()[0].Name).Acquire(netip.Addr{}, nil, time.Time{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	c := r.dial("tcp")
+	r.waitInQueue()
+	r.only().Cut()
+	r.record().want(t, "kind", "tunnel", "reason", "cut", "endpoint", nil)
+	if n := r.set.Status()[0].Waiting; n != 0 {
+		t.Errorf("%d connections wait", n)
+	}
+	c.Close()
+	e.untouched()
 }
