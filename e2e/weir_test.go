@@ -457,7 +457,7 @@ func (b *logBuffer) tail(n int) string { return tail(b.String(), n) }
 // written it: a line that weir writes before it answers a request is there when the answer is.
 type logFile struct {
 	path    string
-	skipped atomic.Int64 // bytes that String leaves out
+	skipped atomic.Int64 // bytes before the last reset
 }
 
 // open returns the file for a process. The caller closes it.
@@ -475,7 +475,7 @@ func (l *logFile) String() string {
 	return string(text[min(int(l.skipped.Load()), len(text)):])
 }
 
-// reset makes String leave out what was written until now.
+// reset empties the log: String returns only later lines.
 func (l *logFile) reset() { l.skipped.Add(int64(len(l.String()))) }
 
 // awaits waits for a text.

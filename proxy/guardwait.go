@@ -7,8 +7,8 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Wait waits for an event, such as the turn of a guard's check or of the request in a queue. It ends early if the client has gone,
-// or if weir cuts its connection.
+// Wait waits for an event, such as the turn of a guard's check, or of the request in the queue of a
+// backend. It ends early if the client has gone, or if weir cuts its connection.
 func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
 	defer x.relink()
 	return waitUnlessGone(x, event, patience)

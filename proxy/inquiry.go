@@ -173,7 +173,7 @@ func (q *inquiry) gone() bool { return false }
 func (q *inquiry) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
 	defer q.CutAlso(nil)
 	happened, gone = waitUnlessGone(q, event, patience)
-	if q.cutFor() == reasonTooSlow { // its patience ended, and nobody has gone
+	if q.cutFor() == reasonTooSlow { // the time limit of the inquiry has ended; its client still waits
 		gone = nil
 	}
 	return happened, gone

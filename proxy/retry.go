@@ -23,7 +23,7 @@ type trier interface {
 	// pause waits before the next attempt, if the limits have a backoff. It returns the outcome if
 	// nobody waits for the next attempt any longer.
 	pause() *outcome
-	// abandoned returns the outcome if nobody needs an endpoint any longer.
+	// abandoned returns the outcome of a request or tunnel whose client left while it waited.
 	abandoned(err error) *outcome
 }
 
@@ -52,10 +52,10 @@ func (r *retries) run(t trier) *outcome {
 		r.waits()
 		e, own, err := t.acquire(tried)
 		r.waited()
-		if errors.Is(err, errClientGone) {
+		switch {
+		case errors.Is(err, errClientGone):
 			return t.abandoned(err)
-		}
-		if err != nil {
+		case err != nil:
 			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}
 		r.held = e
