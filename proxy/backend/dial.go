@@ -23,7 +23,8 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// Outgoing is the content of the PROXY header that weir sends to an endpoint.
+// Outgoing is the content of the PROXY header that weir sends to an endpoint. If Local, the address
+// to which the client connected, is not valid, the header names weir's own end of the connection.
 type Outgoing struct {
 	Client, Local netip.AddrPort
 	TLVs          header.TLVs
@@ -461,6 +462,9 @@ func writeHeader(ctx context.Context, nc net.Conn, version int, out *Outgoing) e
 	h := header.Header{Local: out == nil}
 	if out != nil {
 		h.Source, h.Destination, h.TLVs = out.Client, out.Local, out.TLVs
+		if own, ok := nc.LocalAddr().(*net.TCPAddr); ok && !h.Destination.IsValid() {
+			h.Destination = own.AddrPort()
+		}
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		nc.SetWriteDeadline(deadline)
