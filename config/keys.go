@@ -258,6 +258,7 @@ func (r *HeaderRule) section() section {
 	return section{object: r, keys: []key{
 		{"from", list(&r.From, prefix.at).required("[10.0.0.0/8]"), "Peer networks (CIDR). A policy may name each network once."},
 		{"header", oneOf(HeaderRequire, HeaderOptional, HeaderDiscard, HeaderNone, HeaderDeny).at(&r.Mode).required("require"), "require: weir closes the connection if no valid PROXY header arrives in time. optional: the peer may send one, and must send the first bytes. discard: weir reads it, but keeps the peer address. none: weir does not parse PROXY headers. deny: weir closes the connection at once."},
+		{"mixed_families", truth(&r.MixedFamilies), "Accept v1 PROXY headers with one IPv4 and one IPv6 address, which nginx writes for clients that another proxy named. The specification has no such PROXY header, and weir refuses it by default."},
 	}}
 }
 

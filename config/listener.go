@@ -117,4 +117,6 @@ type HeaderPolicy struct {
 type HeaderRule struct {
 	From []netip.Prefix
 	Mode HeaderMode
+	// MixedFamilies accepts v1 headers with one IPv4 and one IPv6 address.
+	MixedFamilies bool
 }

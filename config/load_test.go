@@ -76,7 +76,7 @@ func TestAcceptance(t *testing.T) {
 	if got := c.Backends[0].Endpoints[1]; got.Weight != 2 || got.Node != "node-b" {
 		t.Errorf("endpoint is %+v", got)
 	}
-	if got, want := c.HeaderPolicies[0].Rules[1], (config.HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, config.HeaderOptional}); !reflect.DeepEqual(got, want) {
+	if got, want := c.HeaderPolicies[0].Rules[1], (config.HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, config.HeaderOptional, false}); !reflect.DeepEqual(got, want) {
 		t.Errorf("rule is %+v", got)
 	}
 	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") ||

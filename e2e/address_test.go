@@ -72,6 +72,41 @@ func TestSendProxyKeepsClientsOfOtherFamilies(t *testing.T) {
 	}
 }
 
+const mixedConfig = `
+listeners:
+  web: {address: '@web', protocol: http, proxy_protocol: edge}
+proxy_protocol:
+  edge:
+    rules:
+      - {from: [127.0.0.1/32], header: require}
+      - {from: [127.0.0.2/32], header: require, mixed_families: true}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ['@app']}}
+`
+
+// nginx writes PROXY headers with an IPv6 client and its own IPv4 address. A rule may accept them;
+// otherwise the log says how.
+func TestMixedFamiliesOfNginx(t *testing.T) {
+	t.Parallel()
+	needLinux(t) // for addresses in 127.0.0.0/8
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(mixedConfig)
+	for line, client := range map[string]string{"TCP6 2001:db8::7 192.0.2.1": "2001:db8::7", "TCP4 192.0.2.7 2001:db8::1": "192.0.2.7"} {
+		c := dial(t, w.at("web"), "127.0.0.2")
+		fmt.Fprintf(c, "PROXY %s 1000 443\r\n", line)
+		if got, err := askSeen(c, "app.example.org", "/"); err != nil || got.Header.Get("X-Real-Ip") != client {
+			t.Errorf("%s: %v, the backend got %v", line, err, got)
+		}
+		c = dialWith(t, w.at("web"), []byte("PROXY "+line+" 1000 443\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+		if got, err := readToEnd(c); err != nil || len(got) > 0 {
+			t.Errorf("%s without the key: %q, %v", line, got, err)
+		}
+	}
+	w.log.awaits(t, "as nginx writes them")
+	w.log.awaits(t, "mixed_families in the rule of proxy_protocol.edge")
+}
+
 // headerLine reads a PROXY header, and returns it in the words of version 1.
 func headerLine(c net.Conn) string {
 	r := bufio.NewReader(c)
