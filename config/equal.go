@@ -12,7 +12,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Ingress == o.Ingress && r.IngressHost == o.IngressHost &&
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
-		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
+		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes && r.SilentAfter == o.SilentAfter &&
 		r.Backend == o.Backend && slices.EqualFunc(r.Backends, o.Backends, WeightedBackend.equal) && equal(r.Canary, o.Canary) && equal(r.Fallback, o.Fallback) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&

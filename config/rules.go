@@ -102,6 +102,7 @@ func newRouteRules() []*schema {
 		when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
 		when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror", "timeouts", "retries")),
 		when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
+		when(has("silent_after"), has("first_bytes")),
 		when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 		when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
 		when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
