@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -196,9 +197,11 @@ func (r *retries) mayBegin(rests bool) bool {
 }
 
 // rests reports whether weir waits before it repeats a request after the outcome o. An idle
-// connection that had ended is no failure of an endpoint, and neither is a GOAWAY.
+// connection that had ended is no failure of an endpoint, and neither are a GOAWAY and a better
+// address of the same name.
 func (r *retries) rests(o *outcome) bool {
-	return r.limits != nil && r.limits.backoff != 0 && o.failure != unanswered && !(o.failure == refused && http2.GoingAway(o.err))
+	return r.limits != nil && r.limits.backoff != 0 && o.failure != unanswered && !(o.failure == refused && http2.GoingAway(o.err)) &&
+		!(o.failure == unsent && errors.Is(o.err, backend.ErrOtherFamily))
 }
 
 // pause waits before another attempt: at least backoff of the route, and at most half as long
@@ -225,8 +228,8 @@ func (a *attempts) abandoned(err error) *outcome {
 
 // connectAgain reports whether another attempt may follow one without a connection.
 func (r *retries) connectAgain(o *outcome, tried []*backend.Endpoint) bool {
-	if r.limits != nil && r.limits.attempts != 0 {
-		return len(tried) < r.limits.attempts && r.allowRetry() // attempts counts all of them
+	if r.limits != nil && r.limits.attempts != 0 && !errors.Is(o.err, backend.ErrOtherFamily) {
+		return len(tried)-r.excused < r.limits.attempts && r.allowRetry() // attempts counts all others
 	}
 	return r.backend.AllowConnect(tried, &r.excused, o.err, r.connect)
 }

@@ -343,7 +343,7 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		if err := e.permit(e.addr); err != nil {
 			return nil, err
 		}
-		return dialSocket(ctx, e.addr, e.path())
+		return e.connect(ctx)
 	})
 	if err != nil {
 		return nil, e.dialError("connecting to", d, err)

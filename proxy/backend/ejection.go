@@ -6,7 +6,8 @@ import (
 )
 
 // weir ejects an endpoint, so that it gets no requests for some time, after consecutive
-// failures, or because a share of its last attempts failed (results.go). Two rules limit this:
+// failures, because a share of its last attempts failed (results.go), or because the other family of
+// its name connects faster (family.go). Two rules limit this:
 //   - weir never ejects the last endpoint that can serve.
 //   - While an endpoint is out because of its share, at most half of the endpoints are out.
 
@@ -18,11 +19,13 @@ const (
 	consecutive ejectionCause = iota
 	// byShare: too many of its last attempts failed (ejection.share).
 	byShare
+	// otherFamily: an address of the other family of its name connected first (family.go).
+	otherFamily
 	numEjectionCauses
 )
 
 func (c ejectionCause) String() string {
-	return [...]string{"consecutive", "share"}[c]
+	return [...]string{"consecutive", "share", "other_family"}[c]
 }
 
 // adoptEjection begins or ends the count of results. Other settings need no change here. The
@@ -63,9 +66,9 @@ func (e *Endpoint) tryEject(err error, inRow bool) {
 	}
 	x := &b.cfg.Ejection
 	if inRow && x.Failures != 0 && b.othersUsable(e) > 0 {
-		e.eject(consecutive, "after consecutive failures")
+		e.eject(consecutive, x.For, "after consecutive failures")
 	} else if attempts, failed, yes := e.tooManyFailed(); yes && b.halfStays(e) {
-		e.eject(byShare, fmt.Sprintf("because %d of its %d requests within %v failed (ejection.share is %g)", failed, attempts, x.Within, x.Share))
+		e.eject(byShare, x.For, fmt.Sprintf("because %d of its %d requests within %v failed (ejection.share is %g)", failed, attempts, x.Within, x.Share))
 	}
 }
 
@@ -76,10 +79,9 @@ type ejection struct {
 	timer *time.Timer
 }
 
-// eject stops the use of the endpoint for some time. The caller holds backend.mu.
-func (e *Endpoint) eject(cause ejectionCause, why string) {
+// eject stops the use of the endpoint for the time d. The caller holds backend.mu.
+func (e *Endpoint) eject(cause ejectionCause, d time.Duration, why string) {
 	b := e.backend
-	d := b.cfg.Ejection.For
 	e.ejection = &ejection{until: time.Now().Add(d), cause: cause, timer: time.AfterFunc(d, e.comeBack)}
 	b.ejections[cause].Add(1)
 	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " " + why})

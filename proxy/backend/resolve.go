@@ -73,6 +73,8 @@ type member struct {
 	addr    netip.AddrPort
 	host    string
 	cfg     *config.Endpoint
+
+	bothFamilies bool // the host is a name with addresses of both families
 }
 
 // members returns the addresses of all configured endpoints, each once. If several entries
@@ -117,7 +119,7 @@ func (b *Backend) members() []member {
 			if address == cfg.Address {
 				address = cfg.Address // one string instead of two
 			}
-			add(member{address: address, addr: ap, host: host, cfg: cfg})
+			add(member{address: address, addr: ap, host: host, cfg: cfg, bothFamilies: hasBoth(addrs)})
 		}
 	}
 	return list
