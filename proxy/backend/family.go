@@ -22,7 +22,61 @@ const (
 	// longestAvoided limits the ejection of an endpoint that loses each race. The time doubles with
 	// each race in a row.
 	longestAvoided = 10 * time.Minute
+
+	// slowLookup is the time after which a look-up asks for each family on its own, and
+	// resolutionDelay how long it then waits for the second answer (RFC 8305, section 3).
+	slowLookup, resolutionDelay = 2 * time.Second, 500 * time.Millisecond
 )
+
+// SystemLookup resolves a host name with the system's resolver. Some name servers never answer a
+// question for AAAA records. Then it returns the addresses of the other family.
+func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	return lookupFamilies(ctx, host, net.DefaultResolver.LookupNetIP)
+}
+
+// addresses is the result of a look-up.
+type addresses struct {
+	list []netip.Addr
+	err  error
+}
+
+func lookupFamilies(ctx context.Context, host string, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)) ([]netip.Addr, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask := func(network string) <-chan addresses {
+		answer := make(chan addresses, 1)
+		go func() {
+			list, err := lookup(ctx, network, host)
+			answer <- addresses{list, err}
+		}()
+		return answer
+	}
+	both := ask("ip")
+	select {
+	case a := <-both:
+		return a.list, a.err
+	case <-time.After(slowLookup):
+	}
+	four, six := ask("ip4"), ask("ip6")
+	var enough <-chan time.Time
+	for known := []netip.Addr(nil); ; {
+		var one addresses
+		select {
+		case a := <-both: // it knows all that the others know
+			if a.err == nil || len(known) == 0 {
+				return a.list, a.err
+			}
+			return known, nil
+		case <-enough:
+			return known, nil
+		case one = <-four:
+		case one = <-six:
+		}
+		if known = append(known, one.list...); len(known) > 0 && enough == nil {
+			enough = time.After(resolutionDelay)
+		}
+	}
+}
 
 // ErrOtherFamily means that a connection was given up, because its name has an address of the other
 // family that connected meanwhile. The request or tunnel certainly had no effect.

@@ -36,11 +36,6 @@ type name struct {
 	failing error // the error of the last look-up; nil: it succeeded
 }
 
-// SystemLookup resolves a host name with the system's resolver.
-func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-}
-
 // splitHost returns the host and port of a configured address; both are empty for a Unix
 // socket.
 func splitHost(address string) (host, port string) {
