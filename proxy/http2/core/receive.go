@@ -174,7 +174,8 @@ func (c *Connection) resetByPeer(f frame, p []byte) {
 		c.ignore(f.length)
 		return
 	}
-	if c.config.Role == Server && !c.spend(forResets) {
+	rapid := c.config.Role == Server && !s.sendHead && c.now.Sub(s.opened) < soon
+	if rapid && !c.spend(forResets) {
 		return
 	}
 	code := Code(binary.BigEndian.Uint32(p))
