@@ -101,9 +101,9 @@ type Events interface {
 	SettingsAcked()
 	// PingAcked reports the answer to Ping.
 	PingAcked()
-	// GoAway reports that the peer accepts no more streams, and why. Reset follows for
-	// each stream that the peer did not accept.
-	GoAway(code Code)
+	// GoAway reports that the peer accepts no more streams, and why. last is the last stream
+	// that it accepted. Reset follows for each stream that the peer did not accept.
+	GoAway(code Code, last uint32)
 }
 
 // Ending is how a stream ended before its time.

@@ -313,6 +313,7 @@ func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 }
 
 func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
+	s.taken = true
 	s.res = c.events.Response(s)
 	if !c.decode(s, &s.res.Head, response, block) {
 		return

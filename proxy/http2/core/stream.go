@@ -24,6 +24,7 @@ type Stream struct {
 	sendHead bool // our (final) head was sent
 	sendEnd  bool // we have sent everything
 	closed   bool // it is not in the table any more
+	taken    bool // the peer has opened its window, or answered: it processes the request
 	tunnel   bool // extended CONNECT
 	isHead   bool // the request's method is HEAD
 	noBody   bool // the response has no body, whatever its fields announce
@@ -89,6 +90,10 @@ func (s *Stream) Closed() bool { return s.closed }
 
 // Tunnel reports whether the stream is an extended CONNECT (RFC 8441).
 func (s *Stream) Tunnel() bool { return s.tunnel }
+
+// Taken reports whether the peer has shown that it processes the request: it has opened the
+// stream's window, or sent a head. Until then, it may still refuse the stream.
+func (s *Stream) Taken() bool { return s.taken }
 
 // Blocked reports that the last Write could not send everything because the peer keeps the
 // window of this stream closed. Otherwise the whole connection was the limit.
