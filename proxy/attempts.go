@@ -148,11 +148,7 @@ func (a *attempts) repeatable(t failure) bool {
 	if t == refused {
 		return a.upload.repeatable()
 	}
-	safe := a.req.Idempotent || a.limits != nil && a.limits.unsafe
-	if a.limits.keepsBodies() {
-		return safe && a.upload.repeatable()
-	}
-	return safe && a.upload == nil
+	return (a.req.Idempotent || a.limits != nil && a.limits.unsafe) && a.upload.repeatable()
 }
 
 // need returns the requirements of the request for a connection to an endpoint.

@@ -154,7 +154,7 @@ func (a *attempts) ranOut(err error) *outcome {
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
 	if l == nil || status < 400 || status > 599 || !l.statuses[status-400] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.mayBegin(true) || !a.retries.allowRetry() {
+		a.made-a.untaken >= a.most() || !a.mayBegin(true) || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}

@@ -53,10 +53,10 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	switch {
 	case all.upload != nil: // the earlier upload failed
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
+	case link.CanRefuse(), link.Reused && all.req.Idempotent && !all.limits.keepsBodies():
+		u.kept = &kept{most: mostUntaken, account: all.account}
 	case all.limits.keepsBodies():
 		u.kept = &kept{most: mostKeptBody, account: all.account}
-	case link.CanRefuse():
-		u.kept = &kept{most: conn.BufferSize}
 	}
 	all.upload = u
 	a.phase = awaitingHead
@@ -119,9 +119,7 @@ func (u *upload) run() {
 			u.link.Cut()
 			return
 		}
-		if !u.kept.add(p) {
-			u.kept = nil
-		}
+		u.keep(p)
 		u.noteArrived()
 		if h.WriteBody(p) != nil {
 			return
@@ -134,6 +132,21 @@ func (u *upload) run() {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
+
+// keep keeps a piece that has arrived, as long as weir may have to send it again.
+func (u *upload) keep(p []byte) {
+	if u.kept != nil && !u.attempts.limits.keepsBodies() && u.taken() {
+		u.kept.free()
+		u.kept = nil
+	}
+	if !u.kept.add(p) {
+		u.kept = nil
+	}
+}
+
+// taken reports whether the endpoint has shown that it processes the request. Over HTTP/1.1
+// only a response shows that.
+func (u *upload) taken() bool { return u.link.Shared() && !u.link.CanRefuse() }
 
 // noteArrived records whether the whole body has arrived. run calls it before it sends the last
 // piece: after that piece the endpoint may answer, and the client may keep its connection. Over
@@ -174,8 +187,14 @@ func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }
 
+// mostUntaken limits the body that weir keeps until the endpoint takes the request, in bytes:
+// the window that endpoints allow at first (RFC 9113, section 6.9.2), and the piece that waits
+// for more.
+const mostUntaken = 64<<10 + conn.BufferSize
+
 // kept is the beginning of a body, in up to most bytes. Weir keeps it for an HTTP/2 endpoint that may
-// report that it did not process the request, and for the retries of a route.
+// report that it did not process the request, for an idempotent request over a connection that may have
+// ended while it was idle, and for the retries of a route.
 type kept struct {
 	buffers []*conn.Buffer
 	n, most int

@@ -161,6 +161,7 @@ func (x *Call) WriteHead(req *message.Request) {
 	switch err {
 	case nil:
 		x.stream = s
+		t.opened++
 		s.Attach(x)
 		s.ChargeTo(x.account)
 		if t.core.Pending() >= mostUnread {
@@ -316,6 +317,14 @@ func (x *Call) Started() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	return x.body.size > x.body.given || x.ended || len(x.infos) > 0 || x.headed && !x.handed
+}
+
+// Taken reports whether the endpoint has shown that it processes the request: then it cannot
+// refuse it any more.
+func (x *Call) Taken() bool {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	return x.stream != nil && x.stream.Taken()
 }
 
 // Answered reports whether any head has arrived, a 1xx too.

@@ -417,7 +417,7 @@ func (e *events) Writable(s *core.Stream) {
 	x.changed.Broadcast()
 }
 
-func (e *events) Settings()        {}
-func (e *events) SettingsAcked()   {}
-func (e *events) PingAcked()       {}
-func (e *events) GoAway(core.Code) {}
+func (e *events) Settings()                {}
+func (e *events) SettingsAcked()           {}
+func (e *events) PingAcked()               {}
+func (e *events) GoAway(core.Code, uint32) {}

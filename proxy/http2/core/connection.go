@@ -101,9 +101,9 @@ type Events interface {
 	SettingsAcked()
 	// PingAcked reports the answer to Ping.
 	PingAcked()
-	// GoAway reports that the peer accepts no more streams, and why. Reset follows for
-	// each stream that the peer did not accept.
-	GoAway(code Code)
+	// GoAway reports that the peer accepts no more streams, and why. last is the last stream
+	// that it accepted. Reset follows for each stream that the peer did not accept.
+	GoAway(code Code, last uint32)
 }
 
 // Ending is how a stream ended before its time.
@@ -156,7 +156,7 @@ type Connection struct {
 	working  int    // streams that the driver has not released
 	lastPeer uint32 // the highest stream that the peer opened
 	nextOwn  uint32 // the next stream that we open
-	excused  int64  // bytes of frames that an endpoint may still send on streams that a client reset
+	excused  int64  // bytes of frames that the peer may still send on streams that weir reset
 
 	// Flow control of what is received.
 	recvWindow, recvSize, unreturned int64

@@ -131,6 +131,10 @@ func (c *Connection) fateOf(id uint32) fate {
 	return opens
 }
 
+// leastFrames is how many CONTINUATION frames a head may have, whatever the limit for heads
+// is: few heads have as many bytes, so a peer may send them byte by byte.
+const leastFrames = 256
+
 // continuation handles CONTINUATION (RFC 9113, section 6.10). It limits both the number
 // of the frames and their total size (CVE-2024-24549 and others).
 func (c *Connection) continuation(f frame, p []byte) {
@@ -144,7 +148,7 @@ func (c *Connection) continuation(f frame, p []byte) {
 	}
 	g.frames++
 	most := 2 * c.config.Limits.HeadBytes // up to this size the answer is a 431
-	if len(g.block)+len(p) > most || g.frames > 8+most/(4<<10) {
+	if len(g.block)+len(p) > most || g.frames > leastFrames+most/(1<<10) {
 		c.fail(EnhanceYourCalm, "continuation_flood", "the headers are far larger than limits.head_size allows, or come in too many CONTINUATION frames")
 		return
 	}
@@ -309,6 +313,7 @@ func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 }
 
 func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
+	s.taken = true
 	s.res = c.events.Response(s)
 	if !c.decode(s, &s.res.Head, response, block) {
 		return

@@ -174,7 +174,8 @@ func (c *Connection) resetByPeer(f frame, p []byte) {
 		c.ignore(f.length)
 		return
 	}
-	if c.config.Role == Server && !c.spend(forResets) {
+	rapid := c.config.Role == Server && !s.sendHead && c.now.Sub(s.opened) < soon
+	if rapid && !c.spend(forResets) {
 		return
 	}
 	code := Code(binary.BigEndian.Uint32(p))
@@ -205,6 +206,7 @@ func (c *Connection) windowUpdate(f frame, p []byte) {
 	if s == nil {
 		return // the stream is over, and the peer did not know that
 	}
+	s.taken = true
 	switch s.sendWindow += n; {
 	case n == 0:
 		c.provoked(s, ProtocolError, "bad_window", "a WINDOW_UPDATE frame has an increment of 0")
@@ -244,7 +246,7 @@ func (c *Connection) goAway(f frame, p []byte) {
 		last = c.peerLast // the number may only decrease
 	}
 	c.peerGone, c.peerLast = true, last
-	c.events.GoAway(code)
+	c.events.GoAway(code, last)
 	for i := len(c.table.streams) - 1; i >= 0; i-- {
 		// Handlers may close streams, too.
 		if i >= len(c.table.streams) {
