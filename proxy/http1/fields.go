@@ -76,7 +76,7 @@ var comma = []byte{','}
 
 var framingIDs = message.SetOf(message.ContentLength, message.TransferEncoding, message.Connection, message.TE, message.Trailer)
 
-// readFraming reads the fields that both requests and responses use. rules is 0 for requests.
+// readFraming reads the fields that both requests and responses use.
 func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err error) {
 	if !h.HasAny(framingIDs) {
 		return f, nil
@@ -85,7 +85,7 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 	for i := range h.Fields {
 		switch h.Fields[i].ID {
 		case message.ContentLength:
-			if rules.accepts(ofResponse) && repeatsLength(h, i, first) {
+			if rules.accepts(EqualLengths) && repeatsLength(h, i, first) {
 				continue
 			}
 			n, ok := message.ParseLength(h.Value(i))
@@ -95,13 +95,9 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 			f.length, first = n, i
 			f.lengths++
 		case message.TransferEncoding:
-			if f.chunked {
-				return f, errTwoEncodings
+			if err := f.encoding(h.Value(i), rules); err != nil {
+				return f, err
 			}
-			if !message.EqualFold(h.Value(i), "chunked") {
-				return f, errBadEncoding
-			}
-			f.chunked = true
 		case message.Connection:
 			v := h.Value(i)
 			if f.options += 1 + bytes.Count(v, comma); f.options > maxOptions {
@@ -138,4 +134,21 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 		f.odd = true
 	}
 	return f, nil
+}
+
+// encoding reads a Transfer-Encoding. Some servers add one to that of their library, or list chunked twice. Their bodies
+// are chunked once.
+func (f *framing) encoding(v []byte, rules Lenient) error {
+	once, _ := sameElement(v)
+	twice := len(once) < len(v)
+	switch {
+	case f.chunked && !rules.accepts(ofResponse):
+		return errTwoEncodings
+	case !message.EqualFold(once, "chunked"), twice && !rules.accepts(ofResponse):
+		return errBadEncoding
+	case (f.chunked || twice) && !rules.accepts(TwiceChunked):
+		return errTwoEncodings
+	}
+	f.odd, f.chunked = f.odd || f.chunked || twice, true
+	return nil
 }

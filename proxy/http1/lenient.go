@@ -8,17 +8,21 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Lenient is the set of faults that weir accepts in responses. Other parsers read these
-// faults differently, so a connection with a faulty response carries no further exchange.
-// Server accepts none of them in requests.
+// Lenient is the set of faults that weir accepts. Other parsers read most of them differently, so a
+// connection with such a message carries no further exchange.
 type Lenient uint8
 
-// The faults of responses.
+// The faults of responses; BareLF in the head is also one of requests.
 const (
 	BareLF            Lenient = 1 << iota // lines end in LF without CR
 	ChunkedHTTP10                         // an HTTP/1.0 response has Transfer-Encoding: chunked
 	FoldedLines                           // a value continues on the next line, which begins with a space or tab
 	LengthWithChunked                     // Content-Length and Transfer-Encoding: chunked, which has priority
+	TwiceChunked                          // Transfer-Encoding: chunked twice, for a body in chunks
+
+	// The faults of requests. They can be read in only one way, or every reading is checked.
+	EqualLengths // several Content-Lengths, or a list, with equal values
+	RawTargets   // see message.Request
 
 	// ofResponse is set for every response. It accepts faults that can be read in only one
 	// way: a repeated equal Content-Length, and spaces and tabs after a chunk size.
@@ -26,7 +30,13 @@ const (
 )
 
 // Tolerate makes the client accept faults of responses from now on. Call it after Init.
-func (c *Client) Tolerate(l Lenient) { c.rules = ofResponse | l }
+func (c *Client) Tolerate(l Lenient) { c.rules = ofResponse | EqualLengths | l }
+
+// LimitInfos limits the 1xx responses to a request. Call it after Init.
+func (c *Client) LimitInfos(most int) { c.mostInfos = most }
+
+// Tolerate makes the server accept faults of requests from the next one on. Call it after Init.
+func (s *Server) Tolerate(l Lenient) { s.rules = l }
 
 // accepts reports whether any of the faults is accepted.
 func (l Lenient) accepts(faults Lenient) bool { return l&faults != 0 }
@@ -50,6 +60,7 @@ var faults = []fault{
 	advise(errOldEncoding, ChunkedHTTP10, "chunked_http10"),
 	advise(errFolded, FoldedLines, "folded_lines"),
 	advise(errLengthChunked, LengthWithChunked, "length_with_chunked"),
+	advise(errTwoEncodings, TwiceChunked, "twice_chunked"),
 }
 
 func advise(r *message.Refusal, off Lenient, word string) fault {
@@ -58,7 +69,8 @@ func advise(r *message.Refusal, off Lenient, word string) fault {
 }
 
 // Explain describes a response that weir refuses. It names the setting of the backend that
-// would accept the response, if there is one. It returns other errors unchanged.
+// would accept the response, if there is one. It returns other errors unchanged. Responses over HTTP/2 have some of
+// these errors, too.
 func Explain(err error, backend string) error {
 	var r *message.Refusal
 	if !errors.As(err, &r) {
@@ -69,7 +81,10 @@ func Explain(err error, backend string) error {
 			return conn.Explain(err, "%s (backends.%s.lenient: [%s] accepts it)", r.Detail, backend, faults[i].word)
 		}
 	}
-	return conn.Explain(err, "%s", r.Detail) // the client does not get the refusal's status
+	if r.Reason == message.ErrTooManyInfo.Reason {
+		return conn.Explain(err, "%s (backends.%s.max_interim_responses)", r.Detail, backend)
+	}
+	return conn.Explain(err, "%s", r.ForLog()) // the client does not get the refusal's status
 }
 
 // advised labels an error if there is a setting that would accept the response. See Explain.
@@ -80,6 +95,28 @@ func (l Lenient) advised(err error) error {
 		}
 	}
 	return err
+}
+
+// hinted returns the refusal of a request with a hint, if there is a setting that would accept the request. head is empty
+// if it did not arrive completely.
+func (l Lenient) hinted(r *message.Refusal, head []byte, limits Limits) *message.Refusal {
+	off, word := EqualLengths, "equal_lengths"
+	switch {
+	case r == errBareLF, bareLF(head, 0):
+		off, word = BareLF, "bare_lf"
+	case r != message.ErrTwoLengths && r != message.ErrBadLength:
+		return r
+	}
+	if l.accepts(off) {
+		return r
+	}
+	if len(head) > 0 {
+		would := Server{in: reader{src: bytes.NewReader(nil), buf: bytes.Clone(head), w: len(head)}, limits: limits, rules: l | off}
+		if would.ReadHead(new(message.Request)) != nil {
+			return r
+		}
+	}
+	return &message.Refusal{Status: r.Status, Reason: r.Reason, Detail: r.Detail, Hint: "lenient: [" + word + "] of the listener accepts it"}
 }
 
 // headBy reads a head by rules. n is the length of the head as received. In head each line
@@ -178,23 +215,23 @@ func unfold(block []byte) (folded bool, err error) {
 
 var colon = []byte{':'}
 
-// sameLengths returns the one length of a list that repeats it, or false.
-func sameLengths(list []byte) (length []byte, ok bool) {
-	length, rest, more := bytes.Cut(list, comma)
-	for length = message.TrimSpace(length); more; {
+// sameElement returns the one element of a list that only repeats it, or false. Case does not matter.
+func sameElement(list []byte) (element []byte, ok bool) {
+	element, rest, more := bytes.Cut(list, comma)
+	for element = message.TrimSpace(element); more; {
 		var next []byte
-		if next, rest, more = bytes.Cut(rest, comma); !bytes.Equal(message.TrimSpace(next), length) {
+		if next, rest, more = bytes.Cut(rest, comma); !bytes.EqualFold(message.TrimSpace(next), element) {
 			return nil, false
 		}
 	}
-	return length, true
+	return element, true
 }
 
 // repeatsLength replaces a list of equal lengths in field i, a Content-Length, by that one
 // length. If the field first has the same length, repeatsLength drops field i and returns
 // true. first is -1 if field i is the first Content-Length.
 func repeatsLength(h *message.Head, i, first int) bool {
-	if length, ok := sameLengths(h.Value(i)); ok && len(length) < len(h.Value(i)) {
+	if length, ok := sameElement(h.Value(i)); ok && len(length) < len(h.Value(i)) {
 		h.SetValue(i, length)
 	}
 	if first < 0 || !bytes.Equal(h.Value(i), h.Value(first)) {

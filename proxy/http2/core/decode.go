@@ -76,7 +76,7 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 		return message.ErrTarget
 	}
 	if err := req.SetTarget(d.path); err != nil {
-		if err == message.ErrPath {
+		if message.IsPath(err) {
 			d.readHost(req) // the log shows the host
 		}
 		return err
