@@ -10,7 +10,7 @@ var (
 	errRequestLine   = refusal(400, "bad_request_line", "the request line is malformed: it must have a method, a target and an HTTP version")
 	errVersion       = refusal(505, "version", "the version is not one of HTTP/1")
 	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body")
-	errTargetTooLong = refusal(414, "target_too_long", "the request line is longer than limits.head_size allows")
+	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the request line is too long", Hint: "limits.head_size"}
 )
 
 // parseRequest reads a whole head, with its empty line, into req.

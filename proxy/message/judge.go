@@ -13,8 +13,8 @@ func hinted(r *Refusal, hint string) *Refusal {
 
 // The refusals of messages that are the same for every HTTP version.
 var (
-	ErrHeadTooLarge  = refusal(431, "head_too_large", "the headers are larger than limits.head_size allows")
-	ErrTooManyFields = refusal(431, "too_many_fields", "there are more headers than limits.head_fields allows")
+	ErrHeadTooLarge  = hinted(refusal(431, "head_too_large", "the headers are too large"), "limits.head_size")
+	ErrTooManyFields = hinted(refusal(431, "too_many_fields", "there are too many headers"), "limits.head_fields")
 	ErrFieldValue    = refusal(400, "bad_field_value", "a header value contains a control character")
 	ErrTarget        = refusal(400, "bad_target", "the request target is neither a path nor an http or https URL")
 	ErrTargetBytes   = refusal(400, "bad_target", "the request target contains a character that must be percent-encoded")
@@ -29,7 +29,7 @@ var (
 	ErrTwoLengths    = refusal(400, "two_lengths", "there is more than one Content-Length header, or one together with Transfer-Encoding")
 	ErrBadLength     = refusal(400, "bad_length", "Content-Length is not a number")
 	ErrTrailer       = refusal(400, "bad_trailer", "the Trailer header lists a header that must not be a trailer, such as Content-Length")
-	ErrMemory        = refusal(503, "memory", "the connection, its client network or the whole process has used up its share of limits.memory")
+	ErrMemory        = hinted(refusal(503, "memory", "there is not enough memory for this request at the moment"), "the connection, its client network or the whole process has used up its share of limits.memory")
 	ErrTooManyInfo   = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
 )
 
