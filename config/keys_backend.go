@@ -29,8 +29,8 @@ func (b *Backend) name() string { return b.Name }
 var (
 	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	balance           = oneOf(LeastRequests, RoundRobin, Hash)
-	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked)
-	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets)
+	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
+	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
 )
 
 func (b *Backend) section() section {
@@ -91,13 +91,15 @@ func backendProtocol(dst *Protocol) value {
 // accept.
 type Leniency string
 
-// The faults of HTTP/1.1 responses. BareLF is also one of requests.
+// The faults of HTTP/1.1 responses. BareLF and ControlCharacters are also faults of requests.
 const (
 	BareLF            Leniency = "bare_lf"
 	ChunkedHTTP10     Leniency = "chunked_http10"
 	FoldedLines       Leniency = "folded_lines"
 	LengthWithChunked Leniency = "length_with_chunked"
 	TwiceChunked      Leniency = "twice_chunked"
+	IdentityEncoding  Leniency = "identity_encoding"
+	ControlCharacters Leniency = "control_characters"
 )
 
 // The other faults of requests. RawTargets applies to HTTP/2 as well.

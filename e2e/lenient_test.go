@@ -125,7 +125,9 @@ func TestURLsWithBackslashesOrUTF8Get400(t *testing.T) {
 			t.Errorf("the endpoint got %q", head)
 		}
 	}
-	w.logged("the word for lengths", func(e entry) bool { return strings.Contains(e.text("error"), "lenient: [equal_lengths] of the listener") })
+	w.logged("the word for lengths", func(e entry) bool {
+		return strings.Contains(e.text("error"), "lenient: [equal_lengths] of the listener")
+	})
 	w.logged("the word for line feeds", func(e entry) bool { return strings.Contains(e.text("error"), "lenient: [bare_lf] of the listener") })
 
 	// An endpoint may send more interim responses, and chunked twice.

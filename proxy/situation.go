@@ -22,10 +22,10 @@ import (
 var (
 	refuseHeader = &message.Refusal{Status: http.StatusBadRequest, Reason: "proxy_header",
 		Detail: "the connection does not begin with an HTTP request",
-		Hint: "it begins with a PROXY header, and the listener reads none from this peer; set proxy_protocol of the listener to a policy with a rule for the peer, or turn the PROXY header off at the load balancer"}
+		Hint:   "it begins with a PROXY header, and the listener reads none from this peer; set proxy_protocol of the listener to a policy with a rule for the peer, or turn the PROXY header off at the load balancer"}
 	refuseTLS = &message.Refusal{Status: http.StatusBadRequest, Reason: "tls_on_http",
 		Detail: "the client speaks TLS, and plain HTTP is spoken here; use an http:// address",
-		Hint: "or a listener with protocol: tls"}
+		Hint:   "or a listener with protocol: tls"}
 )
 
 // The first bytes of other protocols. A v2 PROXY header looks like two empty lines until its fifth byte.

@@ -86,6 +86,7 @@ var leniencies = map[config.Leniency]http1.Lenient{
 	config.BareLF: http1.BareLF, config.ChunkedHTTP10: http1.ChunkedHTTP10,
 	config.FoldedLines: http1.FoldedLines, config.LengthWithChunked: http1.LengthWithChunked, config.TwiceChunked: http1.TwiceChunked,
 	config.EqualLengths: http1.EqualLengths, config.RawTargets: http1.RawTargets,
+	config.IdentityEncoding: http1.IdentityEncoding, config.ControlCharacters: http1.ControlCharacters,
 }
 
 var alpn = [...][]string{never: {"http/1.1"}, offered: {"h2", "http/1.1"}, always: {"h2"}}

@@ -108,7 +108,7 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 		if bareLF(head, 0) {
 			err = errBareLF // the line feed is the cause: it splits or ends a line
 		}
-		if err == errFolded && !c.helped(req, res, head) {
+		if (err == errFolded || err == message.ErrFieldValue) && !c.helped(req, res, head) {
 			return err
 		}
 		return c.rules.advised(err)
@@ -156,7 +156,7 @@ func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 		c.endIfEnded(res)
 		return p, err
 	}
-	if err == errFolded {
+	if err == errFolded || err == message.ErrFieldValue {
 		return p, err // in a trailer: no setting accepts it
 	}
 	return p, c.rules.advised(err)

@@ -12,7 +12,7 @@ var (
 
 // parseFields adds the field lines in block to h. block is at offset in h's arena, and ends
 // with an empty line. RFC 9112, section 5: no space before the colon, no folded lines.
-func parseFields(h *message.Head, block []byte, offset, limit int) error {
+func parseFields(h *message.Head, block []byte, offset, limit int, rules Lenient) error {
 	pos, end := 0, len(block)-2
 	for pos < end {
 		nameEnd := pos
@@ -28,6 +28,9 @@ func parseFields(h *message.Head, block []byte, offset, limit int) error {
 		lineEnd := nameEnd + bytes.IndexByte(block[nameEnd:], '\r')
 		if block[lineEnd+1] != '\n' {
 			return message.ErrFieldValue
+		}
+		if rules.accepts(ControlCharacters) && message.Lookup(block[pos:nameEnd]).Class() != message.Framing {
+			blankControls(block[nameEnd+1 : lineEnd])
 		}
 		start, stop := nameEnd+1, lineEnd
 		for start < stop && (block[start] == ' ' || block[start] == '\t') {
@@ -141,6 +144,12 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 func (f *framing) encoding(v []byte, rules Lenient) error {
 	once, _ := sameElement(v)
 	twice := len(once) < len(v)
+	if rules.accepts(ofResponse) && message.EqualFold(v, "identity") {
+		if f.odd = true; !rules.accepts(IdentityEncoding) {
+			return errIdentity
+		}
+		return nil
+	}
 	switch {
 	case f.chunked && !rules.accepts(ofResponse):
 		return errTwoEncodings
@@ -151,4 +160,17 @@ func (f *framing) encoding(v []byte, rules Lenient) error {
 	}
 	f.odd, f.chunked = f.odd || f.chunked || twice, true
 	return nil
+}
+
+// blankControls replaces control characters in a value by spaces, except those that end a line or a text for some parsers.
+func blankControls(value []byte) {
+	for i, c := range value {
+		if isControl(c) {
+			value[i] = ' '
+		}
+	}
+}
+
+func isControl(c byte) bool {
+	return c < ' ' && c != 0 && c != '\n' && c != '\r' && c != '\t' || c == 0x7f
 }

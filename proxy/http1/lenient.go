@@ -10,15 +10,17 @@ import (
 
 // Lenient is the set of faults that weir accepts. Other parsers read most of them differently, so a
 // connection with such a message carries no further exchange.
-type Lenient uint8
+type Lenient uint16
 
-// The faults of responses; BareLF in the head is also one of requests.
+// The faults of responses; ControlCharacters, and BareLF in the head, are also faults of requests.
 const (
 	BareLF            Lenient = 1 << iota // lines end in LF without CR
 	ChunkedHTTP10                         // an HTTP/1.0 response has Transfer-Encoding: chunked
 	FoldedLines                           // a value continues on the next line, which begins with a space or tab
 	LengthWithChunked                     // Content-Length and Transfer-Encoding: chunked, which has priority
 	TwiceChunked                          // Transfer-Encoding: chunked twice, for a body in chunks
+	IdentityEncoding                      // Transfer-Encoding: identity, for a body without an encoding (RFC 2616, section 3.6)
+	ControlCharacters                     // in values of fields that do not frame the message; they become spaces (RFC 9110, section 5.5)
 
 	// The faults of requests. They can be read in only one way, or every reading is checked.
 	EqualLengths // several Content-Lengths, or a list, with equal values
@@ -26,7 +28,7 @@ const (
 
 	// ofResponse is set for every response. It accepts faults that can be read in only one
 	// way: a repeated equal Content-Length, and spaces and tabs after a chunk size.
-	ofResponse Lenient = 1 << 7
+	ofResponse Lenient = 1 << 15
 )
 
 // Tolerate makes the client accept faults of responses from now on. Call it after Init.
@@ -43,6 +45,7 @@ func (l Lenient) accepts(faults Lenient) bool { return l&faults != 0 }
 
 var (
 	errFolded        = refusal(400, "bad_field_name", "a header line begins with a space or tab, so it is folded: it continues the line before it")
+	errIdentity      = refusal(501, "transfer_encoding", "the Transfer-Encoding is identity, which HTTP/1.1 no longer has")
 	errLengthChunked = refusal(400, "two_lengths", "there is a Content-Length header together with Transfer-Encoding")
 )
 
@@ -61,6 +64,8 @@ var faults = []fault{
 	advise(errFolded, FoldedLines, "folded_lines"),
 	advise(errLengthChunked, LengthWithChunked, "length_with_chunked"),
 	advise(errTwoEncodings, TwiceChunked, "twice_chunked"),
+	advise(errIdentity, IdentityEncoding, "identity_encoding"),
+	advise(message.ErrFieldValue, ControlCharacters, "control_characters"),
 }
 
 func advise(r *message.Refusal, off Lenient, word string) fault {
@@ -104,6 +109,8 @@ func (l Lenient) hinted(r *message.Refusal, head []byte, limits Limits) *message
 	switch {
 	case r == errBareLF, bareLF(head, 0):
 		off, word = BareLF, "bare_lf"
+	case r == message.ErrFieldValue:
+		off, word = ControlCharacters, "control_characters"
 	case r != message.ErrTwoLengths && r != message.ErrBadLength:
 		return r
 	}

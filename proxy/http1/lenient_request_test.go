@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-const everyRequestFault = BareLF | EqualLengths | RawTargets
+const everyRequestFault = BareLF | EqualLengths | RawTargets | ControlCharacters
 
 // refusalOf returns why weir refuses a request.
 func refusalOf(in string, l Lenient) *message.Refusal {
@@ -22,7 +22,7 @@ func refusalOf(in string, l Lenient) *message.Refusal {
 
 // Each word accepts its fault, and the log of a refusal names the word.
 func TestFaultsOfRequests(t *testing.T) {
-	words := map[Lenient]string{BareLF: "bare_lf", EqualLengths: "equal_lengths", RawTargets: "raw_targets"}
+	words := map[Lenient]string{BareLF: "bare_lf", EqualLengths: "equal_lengths", RawTargets: "raw_targets", ControlCharacters: "control_characters"}
 	f := func(fault Lenient, in, strictly, want string) {
 		t.Helper()
 		for _, l := range []Lenient{0, everyRequestFault &^ fault} {
@@ -59,6 +59,8 @@ func TestFaultsOfRequests(t *testing.T) {
 	five := lines("POST / HTTP/1.1", "Host: a", "Content-Length: 5", "") + "hello"
 	f(EqualLengths, lines("POST / HTTP/1.1", "Host: a", "Content-Length: 5", "content-length: 5", "")+"hello", "400 two_lengths", five)
 	f(EqualLengths, lines("POST / HTTP/1.1", "Host: a", "Content-Length: 5, 5", "Content-Length:5", "")+"hello", "400 bad_length", five)
+
+	f(ControlCharacters, get("Cookie: a=\x01b\x7f; c=d\x0b", "User-Agent: \x1b"), "400 bad_field_value", get("Cookie: a= b ; c=d", "User-Agent: "))
 
 	f(BareLF, "GET / HTTP/1.1\nHost: a\n\n", "400 bare_line_feed", get())
 	f(BareLF, "GET / HTTP/1.1\r\nHost: a\n\r\n", "400 bare_line_feed", get())
@@ -103,6 +105,11 @@ func TestFaultsOfRequestsThatNobodyMeans(t *testing.T) {
 	f("400 bad_field_name", "GET / HTTP/1.1\nHost: a\nA: b\n c\n\n")
 	f("400 bad_field_value", "GET / HTTP/1.1\nHost: a\nA: b\rC: d\n\n")
 	f("400 bad_field_value", "GET / HTTP/1.1\nHost: a\nA: b\r\r\n\n")
+	for _, field := range []string{"A: b\x00", "Host: a\x01", "Content-Length: 5\x0b", "Transfer-Encoding: \x0bchunked", "Connection: \x7fclose", "Expect: \x01", "A: b\rc"} {
+		f("400 bad_field_value", get(field))
+	}
+	f("400 bad_field_name", get("A\x01: b"))
+	f("400 bad_field_value", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: \x01\r\n\r\n")
 	f("400 empty_lines", "\n\n\n\n\n"+get())
 	chunked := "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n"
 	for _, body := range []string{"5\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\n\r\n", "0\r\n\n", "0\r\nT: u\n\r\n"} {
@@ -120,14 +127,14 @@ func refused(outcome string) bool { return outcome[0] == '4' || outcome[0] == '5
 // may follow on the connection if a line ended in a line feed alone.
 func FuzzFaultsOfRequests(f *testing.F) {
 	for _, s := range requestSeeds {
-		f.Add(byte(everyRequestFault), s)
-		f.Add(byte(BareLF), strings.ReplaceAll(s, "\r\n", "\n"))
+		f.Add(uint16(everyRequestFault), s)
+		f.Add(uint16(BareLF), strings.ReplaceAll(s, "\r\n", "\n"))
 	}
 	for _, s := range []string{lines("GET /a%5Cb?\xc3\xa4 HTTP/1.1", "Host: a", ""), get("Content-Length: 1, 1", "Content-Length: 1") + "x" + get(),
 		"GET /\xff%\\ HTTP/1.1\nHost: a\n\n" + get(), "\n" + get() + get(), get("A: b\nC: d")} {
-		f.Add(byte(everyRequestFault), s)
+		f.Add(uint16(everyRequestFault), s)
 	}
-	f.Fuzz(func(t *testing.T, faults byte, in string) {
+	f.Fuzz(func(t *testing.T, faults uint16, in string) {
 		l := Lenient(faults) & everyRequestFault
 		strict, strictEnd := forwarded(newWire(in), Limits{})
 		out, end := forwardedBy(newWire(in), Limits{}, l)

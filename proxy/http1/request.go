@@ -18,7 +18,7 @@ func parseRequest(req *message.Request, head []byte, limits Limits, rules Lenien
 	block, offset := req.Load(head)
 	line := bytes.IndexByte(block, '\r')
 	if err := parseRequestLine(req, block[:line], offset); err != nil {
-		if message.IsPath(err) && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields) == nil && req.ReadHost(false) != nil {
+		if message.IsPath(err) && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules) == nil && req.ReadHost(false) != nil {
 			req.Host = message.Span{} // the log shows the host only if it is valid
 		}
 		return err
@@ -26,7 +26,7 @@ func parseRequest(req *message.Request, head []byte, limits Limits, rules Lenien
 	if block[line+1] != '\n' {
 		return errRequestLine
 	}
-	if err := parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields); err != nil {
+	if err := parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules); err != nil {
 		return err
 	}
 	return interpretRequest(req, rules)
