@@ -46,6 +46,8 @@ type Backend struct {
 	RampUp time.Duration
 	// HTTP2 offers HTTP/2 to https endpoints, in addition to HTTP/1.1.
 	HTTP2 bool
+	// MaxInterim limits the 1xx responses to a request.
+	MaxInterim int
 	// Lenient lists the faults of HTTP/1.1 responses that weir accepts.
 	Lenient []Leniency
 	// Secure means that a grpc or tcp backend has a tls section, and therefore uses TLS.

@@ -180,6 +180,7 @@ func (l *Listener) section() section {
 		{"trust", list(&l.Trust, trust.at).byDefault("[for, proto]"), "Which HTTP headers weir keeps from the proxies in trust_forwarded. List only those that each of these proxies always sets itself."},
 		{"drop_headers", list(&l.DropHeaders, droppedHeader.at), "Names of HTTP headers that weir drops from every request, whatever its sender, besides those that it drops anyway. Not on tcp listeners."},
 		{"keep_headers", list(&l.KeepHeaders, keptHeader.at), "Names of HTTP headers that weir drops by default and that this listener keeps, from every sender. Not on tcp listeners."},
+		{"lenient", list(&l.Lenient, requestLeniency.at), "Faults in requests that weir accepts from clients. Not on tcp listeners."},
 		{"http2", mapping(l.http2).shownIf(l.Protocol != ProtocolTCP), "HTTP/2 for clients: a mapping, or true or false for offer. Not on tcp listeners."},
 		{"timeouts", mapping(l.Timeouts.section), "How long weir waits for clients."},
 	}}

@@ -15,7 +15,7 @@ func NewBackend(name string) Backend { return *newBackend(name) }
 func newBackend(name string) *Backend {
 	return &Backend{
 		Name:     name,
-		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
+		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true, MaxInterim: 16,
 		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
@@ -29,7 +29,8 @@ func (b *Backend) name() string { return b.Name }
 var (
 	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	balance           = oneOf(LeastRequests, RoundRobin, Hash)
-	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked)
+	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
+	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
 )
 
 func (b *Backend) section() section {
@@ -57,6 +58,7 @@ func init() { // functions of the table use the table
 		{"queue", lazily(nil, func(b *Backend) value { return mapping(b.Queue.section) }), "The queue for requests and tunnels above max_connections."},
 		{"max_idle", lazily(nil, func(b *Backend) value { return number(&b.MaxIdle, 0, 100_000) }), "Maximum number of idle connections kept per endpoint."},
 		{"http2", lazily(nil, func(b *Backend) value { return truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true") }), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
+		{"max_interim_responses", lazily(nil, func(b *Backend) value { return number(&b.MaxInterim, 1, 10_000).shownIf(b.Protocol != ProtocolTCP) }), "Maximum number of 1xx responses, such as 102 and 103, that an endpoint may send before the response to a request. Not for tcp."},
 		{"lenient", lazily(func(b *Backend) any { return &b.Lenient }, func(b *Backend) value { return list(&b.Lenient, leniency.at) }), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
 		{"tls", lazily(nil, func(b *Backend) value { return mapping(b.TLS.section).shownIf(b.UsesTLS()) }), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
 		{"timeouts", lazily(nil, func(b *Backend) value { return mapping(b.Timeouts.section) }), "How long weir waits for endpoints."},
@@ -85,15 +87,25 @@ func backendProtocol(dst *Protocol) value {
 	return known
 }
 
-// Leniency is a fault of HTTP/1.1 responses that a backend may accept.
+// Leniency is a fault of HTTP/1.1 responses that a backend may accept, or a fault of requests that a listener may
+// accept.
 type Leniency string
 
-// The faults of HTTP/1.1 responses.
+// The faults of HTTP/1.1 responses. BareLF and ControlCharacters are also faults of requests.
 const (
 	BareLF            Leniency = "bare_lf"
 	ChunkedHTTP10     Leniency = "chunked_http10"
 	FoldedLines       Leniency = "folded_lines"
 	LengthWithChunked Leniency = "length_with_chunked"
+	TwiceChunked      Leniency = "twice_chunked"
+	IdentityEncoding  Leniency = "identity_encoding"
+	ControlCharacters Leniency = "control_characters"
+)
+
+// The other faults of requests. RawTargets applies to HTTP/2 as well.
+const (
+	EqualLengths Leniency = "equal_lengths"
+	RawTargets   Leniency = "raw_targets"
 )
 
 func (b *Backend) endpoints() value {

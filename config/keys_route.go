@@ -124,7 +124,7 @@ func mayMatchPath(expr string) bool {
 	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })
 }
 
-// parsePath refuses paths that can never match: weir answers 400 to dot segments,
+// parsePath refuses paths that can never match without raw_targets: weir answers 400 to dot segments,
 // backslashes and broken escapes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
@@ -139,7 +139,7 @@ func parsePath(s string) (Path, error) {
 	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > 0x7e }):
 		return Path{}, fmt.Errorf("has spaces or is not ASCII; percent-encode it, with %%20 for a space")
 	case strings.Contains(value, `\`) || strings.Contains(lower, "%5c"):
-		return Path{}, fmt.Errorf("has a backslash, and weir refuses every request with one; remove it")
+		return Path{}, fmt.Errorf("has a backslash, which servers read in different ways; remove it")
 	}
 	for segment := range strings.SplitSeq(strings.ReplaceAll(lower, "%2e", "."), "/") {
 		if segment == "." || segment == ".." {

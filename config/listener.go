@@ -38,6 +38,8 @@ type Listener struct {
 	// KeepHeaders are the HTTP headers that weir keeps although it would drop them by
 	// default. They are spelled as in the file.
 	DropHeaders, KeepHeaders []string
+	// Lenient lists the faults of requests that weir accepts.
+	Lenient []Leniency
 	// HTTP2 is the zero value on tcp listeners.
 	HTTP2    ListenerHTTP2
 	Timeouts ListenerTimeouts

@@ -124,7 +124,7 @@ func TestDefaults(t *testing.T) {
 		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
-			Ejection:    config.Ejection{Failures: 5, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
+			Ejection:    config.Ejection{Failures: 5, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256, MaxInterim: 16,
 			TLS:      config.BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 			Timeouts: config.BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},

@@ -36,6 +36,7 @@ func (x *exchange) ask(q *inquiry, of *filter.Question) error {
 	if host == "" {
 		host = string(x.req.Bytes(x.req.Host))
 	}
+	q.req.RawTargets = x.req.RawTargets // the target may be that of the client
 	if err := q.begin(cmp.Or(of.Method, "GET"), host, of.Path); err != nil {
 		return err
 	}

@@ -116,6 +116,7 @@ func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
 		return x.askAsNginx(q, p, status)
 	}
 	target := strings.ReplaceAll(p.path, config.StatusVariable, strconv.Itoa(status))
+	q.req.RawTargets = x.req.RawTargets
 	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
 		return err
 	}

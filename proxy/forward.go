@@ -223,14 +223,15 @@ func (x *exchange) writeFailed(err error) *outcome {
 
 // unavailable answers the request if there is no endpoint for it.
 func (x *exchange) unavailable(err error) {
-	x.err = err
+	x.err = err // for the log only: clients must not learn the names of backends, endpoints and settings
 	if why := x.route.backend.LookupError(); why != nil && errors.Is(err, backend.ErrNoReady) {
-		x.err = fmt.Errorf("%w: %w", err, why) // for the log only: clients must not learn the names of endpoints
+		x.err = fmt.Errorf("%w: %w", err, why)
 	}
-	if errors.Is(err, backend.ErrQueueTimeout) {
-		err = backend.ErrQueueTimeout // clients must not learn the names of backends either
+	text := "too many requests at the moment; try again"
+	if errors.Is(err, backend.ErrNoReady) {
+		text = "no endpoint is ready"
 	}
-	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
+	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: text})
 }
 
 // whyNone returns the reason for an error of Acquire.
@@ -271,7 +272,7 @@ func failureText(status int, reason string, err error) string {
 	case status == http.StatusGatewayTimeout:
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
-		return "the request's body did not arrive in time (timeouts.body_idle and body_min_rate of the listener)"
+		return "the request's body did not arrive in time"
 	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
 	case reason == message.ErrMemory.Reason:

@@ -27,9 +27,8 @@ func (x *exchange) body() source {
 	return x.wire
 }
 
-// refuseHeld has no name of a setting: that of the Gateway API is forwardBody.maxSize.
 var refuseHeld = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
-	Detail: "the request's body is larger than the server that decides about it may get"}
+	Detail: "the request's body is too large", Hint: "for the server that decides about the request"}
 
 // HoldBody reads the request's body, up to most bytes, and keeps it for the attempts. It returns false
 // if it has answered the request, because the body is larger or did not arrive.

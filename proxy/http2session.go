@@ -14,6 +14,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
@@ -64,7 +65,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 		rw = s.tls
 	}
 	s.conn.Split()
-	s.http2.Init(rw, core.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, Account: cl.account}, s.serve)
+	s.http2.Init(rw, core.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, RawTargets: cl.edge.lenient&http1.RawTargets != 0, Account: cl.account}, s.serve)
 	s.http2.Observe(s)
 	s.proxy.http2.add(s)
 	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))

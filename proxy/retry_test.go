@@ -11,7 +11,6 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // idleConnection runs one exchange and returns the client and the endpoint's connection.
@@ -285,7 +284,7 @@ func TestQueueTimeout(t *testing.T) {
 	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
 	first.head() // the response has begun, and still uses the connection
 	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
-	second.wantResponse(503, backend.ErrQueueTimeout.Error()+"\n")
+	second.wantResponse(503, "too many requests at the moment; try again\n")
 	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/second",
 		"error", `backend "app" had all of its max_connections (1) in use, and none became free within 100ms (queue.timeout)`)
 	s.write("1")

@@ -274,7 +274,7 @@ func TestSlowHead(t *testing.T) {
 	r, e := newPlain(t, tune)
 	c := r.dial("web")
 	c.write("GET / HTTP/1.1\r\nHo")
-	resp := c.wantResponse(408, "the client did not send the whole request head within 1s (timeouts.request_head of the listener)\n")
+	resp := c.wantResponse(408, "the client did not send the whole request head in time\n")
 	if !resp.Close {
 		t.Error("the connection goes on")
 	}

@@ -224,6 +224,7 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 	t := &trunk{endpoint: e, made: d, taken: 1, calls: 1}
 	s.own.WriteTimeout = d.bodyIdle
 	t.Trunk = http2.NewTrunk(s.own.Conn, s.own.tls, need.Limits, t.changed)
+	t.LimitInfos(d.infos)
 	t.Account(need.Memory)
 	if err := t.Start(ctx); err != nil {
 		return nil, e.dialError("starting HTTP/2 with", d, err)

@@ -249,7 +249,7 @@ func (b *body) readTrailers(r *reader, head, trailers *message.Head, limits Limi
 	}
 	b.odd = b.odd || n != len(section)
 	block, offset := trailers.Load(section)
-	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
+	if err := parseFields(trailers, block, offset, limits.Fields, 0); err != nil {
 		trailers.Reset() // refused as a whole
 		return err
 	}

@@ -85,6 +85,9 @@ func (t *Trunk) Account(p *memory.Process) {
 	t.core.ChargeTo(&t.own) // also for the greeting, which the flusher gives back
 }
 
+// LimitInfos limits the 1xx responses to a request. Call it before Start.
+func (t *Trunk) LimitInfos(most int) { t.core.LimitInfos(most) }
+
 // Start sends the greeting and waits for the SETTINGS of the endpoint. Only they show
 // that the endpoint speaks HTTP/2, and how many streams it accepts. If Start returns an
 // error, which may be the cause of ctx, the connection is closed.

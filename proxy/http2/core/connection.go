@@ -49,6 +49,10 @@ type Config struct {
 	Account *memory.Account
 	// NoConnectProtocol disables extended CONNECT (RFC 8441) for clients.
 	NoConnectProtocol bool
+	// RawTargets is message.Request.RawTargets for the requests of clients.
+	RawTargets bool
+	// Infos limits the 1xx responses to a request; 0: message.MaxInfos. See LimitInfos.
+	Infos int
 	// Scheme is the :scheme that a client sends; "": https.
 	Scheme string
 }
@@ -65,6 +69,7 @@ func (c Config) orDefault() Config {
 	def(&c.ConnectionWindow, 4<<20)
 	def(&c.Growth, 4<<20)
 	def(&c.Output, 256<<10)
+	def(&c.Infos, message.MaxInfos)
 	if c.Scheme == "" {
 		c.Scheme = "https"
 	}
@@ -215,6 +220,9 @@ func (c *Connection) ChargeTo(a *memory.Account) {
 	c.config.Account = a
 	a.Force(c.outCharged)
 }
+
+// LimitInfos replaces Config.Infos. Call it before Receive.
+func (c *Connection) LimitInfos(most int) { c.config.Infos = most }
 
 // greet writes our SETTINGS, and enlarges the connection's window for several streams
 // that begin together.

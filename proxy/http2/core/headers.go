@@ -276,6 +276,7 @@ func (c *Connection) decodeRequest(g gather, block []byte) {
 	if !c.decode(s, &s.req.Head, request, block) {
 		return
 	}
+	s.req.RawTargets = c.config.RawTargets
 	refusal, bad := c.head.request(s.req, g.end, !c.config.NoConnectProtocol)
 	switch {
 	case bad != "":
@@ -324,7 +325,7 @@ func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
 	}
 	bad, reason := c.head.response(s.res, s, g.end), "malformed"
 	if bad == "" && s.res.Informational() {
-		if s.infos++; s.infos > message.MaxInfos {
+		if s.infos++; s.infos > c.config.Infos {
 			bad, reason = message.ErrTooManyInfo.Detail, message.ErrTooManyInfo.Reason
 		}
 	}
