@@ -157,6 +157,9 @@ func (v *draft) adminFiles(folder string) {
 	}
 	if t.ClientCAFile != "" {
 		t.ClientCAPool = v.authorities(&t.ClientCAFile)
+		if cas, err := certificatesOf(t.ClientCAPool); err == nil && !NamesFit(cas) {
+			v.failAt(v.places[&t.ClientCAFile], "the names of its %d CAs take more than %d bytes, and a TLS handshake has no room for more; give a file with the CAs of the admin port's clients alone", len(cas), maxNamesOfCAs)
+		}
 	}
 }
 

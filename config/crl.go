@@ -275,5 +275,18 @@ func CheckSigners(lists []*RevocationList, authorities []*x509.Certificate) erro
 	return nil
 }
 
+// maxNamesOfCAs limits the names of CAs that a handshake can have, in bytes. The list of them, and
+// the message around it, have lengths of 16 bits (RFC 8446, section 4.2.4; RFC 5246, section 7.4.4).
+const maxNamesOfCAs = 63 << 10
+
+// NamesFit reports whether a handshake can tell clients the names of these CAs.
+func NamesFit(cas []*x509.Certificate) bool {
+	size := 0
+	for _, ca := range cas {
+		size += 2 + len(ca.RawSubject)
+	}
+	return size <= maxNamesOfCAs
+}
+
 // Authorities parses a file of CA certificates in PEM that was checked before.
 func Authorities(data []byte) ([]*x509.Certificate, error) { return certificatesOf(data) }

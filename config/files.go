@@ -102,6 +102,9 @@ func (v *draft) files(folder string) {
 		resolve(&t.ClientAuthCA)
 		if t.ClientAuthCA != "" {
 			t.ClientAuthPool = v.authorities(&t.ClientAuthCA)
+			if cas, err := certificatesOf(t.ClientAuthPool); err == nil && !NamesFit(cas) {
+				v.warnAt(v.places[&t.ClientAuthCA], "the names of its %d CAs take more than %d bytes, and a TLS handshake has no room for more, so weir sends none of them; clients that choose their certificate by these names may send none, so use fewer CAs if you can", len(cas), maxNamesOfCAs)
+			}
 			for i := range t.ClientAuthCRL {
 				resolve(&t.ClientAuthCRL[i])
 			}
@@ -219,7 +222,10 @@ func (v *draft) pair(cert, key *string) *x509.Certificate {
 	if !okCert || !okKey {
 		return nil
 	}
-	leaf, err := CheckPair(certPEM, keyPEM)
+	pair, leaf, err := checkPair(certPEM, keyPEM)
+	if err == nil {
+		err = v.tryPair(&pair)
+	}
 	var misfit KeyError
 	switch {
 	case errors.As(err, &misfit):
@@ -242,14 +248,19 @@ func (v *draft) pair(cert, key *string) *x509.Certificate {
 // PEM. The error is a KeyError if the key is the cause. Without an error it returns the
 // leaf.
 func CheckPair(certPEM, keyPEM []byte) (leaf *x509.Certificate, err error) {
+	_, leaf, err = checkPair(certPEM, keyPEM)
+	return leaf, err
+}
+
+func checkPair(certPEM, keyPEM []byte) (pair tls.Certificate, leaf *x509.Certificate, err error) {
 	all, err := certificatesOf(certPEM)
 	if err != nil {
-		return nil, err
+		return pair, nil, err
 	}
-	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		return nil, KeyError{err}
+	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		return pair, nil, KeyError{err}
 	}
-	return all[0], usable(all[0])
+	return pair, all[0], usable(all[0])
 }
 
 // KeyError means that a private key cannot be used with its certificate.

@@ -67,6 +67,7 @@ type draft struct {
 	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files
+	tried  map[string]error       // see tryPair
 	unread bool                   // weir could not read a certificate file, so its names are unknown
 	parts  []*Route               // see splitRoutes
 }

@@ -61,6 +61,10 @@ func (e *edge) explain(tc *tls.Conn, err error) error {
 		return e.explainRecord(policy.HandshakeResult(err), err)
 	case unusable[policy.HandshakeResult(err)] != "": // the text in unusable already names the cause
 		return fmt.Errorf("%s: %w", unusable[policy.HandshakeResult(err)], err)
+	case errors.As(err, &op) && op.Op == "local error" && tc != nil && tc.ConnectionState().Version == 0:
+		if fault := hello.Fault(conn.ClientHello(tc)); fault != "" {
+			return fmt.Errorf("%s: %w", fault, err)
+		}
 	case errors.As(err, &op) && op.Op == "local error" && tc != nil && tc.ConnectionState().Version == tls.VersionTLS13:
 		if alert, ok := conn.PlainAlert(tc); ok {
 			return e.explainAlert(&net.OpError{Op: "remote error", Err: tls.AlertError(alert)})

@@ -29,7 +29,7 @@ func (r *redirect) Answer(x Exchange) bool {
 		return false
 	}
 	req := x.Request()
-	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) && x.OrdersHTTP01() {
 		x.Refuse(refuseNoChallenge) // an authority would follow the redirect, and report a misleading error
 		return true
 	}
