@@ -72,7 +72,7 @@ func (f *Respond) equal(o *Respond) bool {
 func (b *Backend) Equal(o *Backend) bool {
 	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Missing == o.Missing && b.Protocol == o.Protocol &&
 		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance && b.Group == o.Group && b.HashSubset == o.HashSubset &&
-		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection == o.Ejection &&
+		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection.Equal(&o.Ejection) &&
 		b.MaxConnections == o.MaxConnections && b.Queue == o.Queue && b.MaxIdle == o.MaxIdle && b.PreferLocal == o.PreferLocal &&
 		b.RampUp == o.RampUp && b.HTTP2 == o.HTTP2 && b.MaxInterim == o.MaxInterim && slices.Equal(b.Lenient, o.Lenient) && b.Secure == o.Secure &&
 		b.TLS.equal(&o.TLS) && b.Timeouts == o.Timeouts && b.Retries == o.Retries && equal(b.Sticky, o.Sticky)

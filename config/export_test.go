@@ -62,5 +62,8 @@ func Synonyms() map[string]map[string]string {
 	return all
 }
 
+// Absent has the words for what weir does not do.
+func Absent() map[string]string { return absent }
+
 // PatternsWithExample returns the patterns of the keys that have an example.
 func PatternsWithExample() []string { return slices.Collect(maps.Keys(examples)) }

@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -257,6 +258,9 @@ func checkPair(certPEM, keyPEM []byte) (pair tls.Certificate, leaf *x509.Certifi
 	if err != nil {
 		return pair, nil, err
 	}
+	if isEncrypted(keyPEM) {
+		return pair, nil, KeyError{errEncrypted}
+	}
 	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
 		return pair, nil, KeyError{err}
 	}
@@ -266,8 +270,23 @@ func checkPair(certPEM, keyPEM []byte) (pair tls.Certificate, leaf *x509.Certifi
 // KeyError means that a private key cannot be used with its certificate.
 type KeyError struct{ Err error }
 
+var errEncrypted = errors.New(`is encrypted with a password, which weir cannot ask for; write it without one by "openssl pkey -in OLD -out NEW", and let only weir's user read it`)
+
+// isEncrypted reports whether the first private key in PEM is encrypted (RFC 1421 or PKCS #8).
+func isEncrypted(keyPEM []byte) bool {
+	for block, rest := pem.Decode(keyPEM); block != nil; block, rest = pem.Decode(rest) {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED")
+		}
+	}
+	return false
+}
+
 // Error names the cause and the correction.
 func (e KeyError) Error() string {
+	if e.Err == errEncrypted {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
 		strings.TrimPrefix(e.Err.Error(), "tls: "))
 }

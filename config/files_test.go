@@ -221,3 +221,15 @@ func TestFilesOfTLS(t *testing.T) {
 		t.Errorf("the pool is %q, the storage %q", a.CAPool, string(a.Storage))
 	}
 }
+
+// An encrypted key gets an error of its own, whichever of the two forms it has.
+func TestEncryptedKeys(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	dir.certificate("site", elliptic.P256(), time.Now().Add(365*day), "app.example.org")
+	for label, headers := range map[string]string{"ENCRYPTED PRIVATE KEY": "", "RSA PRIVATE KEY": "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n"} {
+		dir.write("site.key", []byte("-----BEGIN "+label+"-----\n"+headers+"AAAA\n-----END "+label+"-----\n"))
+		if _, errs := dir.parse(certified("- {cert: site.crt, key: site.key}\n") + oneRoute); !strings.Contains(errs, "encrypted with a password") {
+			t.Errorf("%s: %s", label, errs)
+		}
+	}
+}

@@ -76,8 +76,11 @@ type draft struct {
 func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
-	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
-		v.drain.LameDuck = 0 // neither a load balancer nor the cluster sees the drain
+	if v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
+		v.drain.IfAsked = true // only a load balancer that asks the health port sees the drain
+		if v.health == nil {
+			v.drain.LameDuck = 0
+		}
 	}
 }
 
@@ -274,7 +277,7 @@ func (h *Health) section() section {
 
 func (d *Drain) section() section {
 	return section{object: d, keys: []key{
-		{"lame_duck", duration(&d.LameDuck, 0, time.Hour).byDefault("30s; 0s without both health and kubernetes"), "How long after SIGTERM the health port answers 503 while weir still accepts connections. Then all ports close. 0s: the ports close at once."},
+		{"lame_duck", duration(&d.LameDuck, 0, time.Hour).byDefault("30s; 0s without both health and kubernetes, and if nobody has asked the health port for a minute"), "How long after SIGTERM the health port answers 503 while weir still accepts connections. Then all ports close. 0s: the ports close at once."},
 		{"until_quiet", duration(&d.UntilQuiet, 0, time.Hour), "End lame_duck early, when no connection has arrived for this long. Load balancers that ask the health port must first have seen two answers 503. 0s: never."},
 		{"timeout", duration(&d.Timeout, time.Second, day), "How long active requests and tunnels may continue after lame_duck. Then weir aborts them."},
 	}}

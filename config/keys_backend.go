@@ -278,21 +278,25 @@ func (h *HTTPCheck) status() value {
 
 func (e *Ejection) section() section {
 	byShare := e.Share > 0
-	return section{object: e, rules: ejectionRules, check: checkEjection, keys: []key{
+	return section{object: e, rules: ejectionRules, check: e.check, keys: []key{
 		{"failures", number(&e.Failures, 0, 1000), "Consecutive failures (connection refused, reset or timed out) before an endpoint is ejected; 0 turns this off."},
 		{"for", duration(&e.For, 100*time.Millisecond, time.Hour), "How long an endpoint stays ejected."},
 		{"share", share(&e.Share).shownIf(byShare), "Share of failed requests at which an endpoint is ejected, unless more than half of the backend's endpoints would be out; 0 turns this off."},
+		{"statuses", list(&e.Statuses, errorStatus), "Statuses of responses that count as failures too, from 400 to 599, or ranges of them. They eject no endpoint if more than half of the backend's endpoints would be out."},
 		{"minimum", number(&e.Minimum, 1, 1_000_000).shownIf(byShare), "Minimum number of requests to an endpoint within the time of within, below which share does not count. Only with share."},
 		{"within", duration(&e.Within, time.Second, 10*time.Minute).shownIf(byShare), "The time in which share counts the requests to an endpoint. Only with share."},
 	}}
 }
 
-// checkEjection reports keys that have no effect.
-func checkEjection(v *draft, there keySet, n *Tree, p path) {
+// check reports keys that have no effect.
+func (e *Ejection) check(v *draft, there keySet, n *Tree, p path) {
 	for _, key := range []string{"minimum", "within"} {
 		if there.has(key) && !there.has("share") {
 			v.fail(n, p, "%s has no effect without share; give share as well, such as 0.5", key)
 		}
+	}
+	if there.has("statuses") && there.has("failures") && e.Failures == 0 && !there.has("share") {
+		v.fail(n, p, "statuses have no effect with failures 0 and no share; take failures out, or give share as well, such as 0.5")
 	}
 }
 

@@ -129,7 +129,7 @@ func TestDefaults(t *testing.T) {
 			Timeouts: config.BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
-		Drain:  config.Drain{Timeout: 2 * time.Minute},
+		Drain:  config.Drain{IfAsked: true, Timeout: 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
 		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 128, 3},
 	}

@@ -219,7 +219,7 @@ func (a *attempt) gotHead() *outcome {
 	if !accepted && res.Status == http.StatusSwitchingProtocols {
 		return a.lostEndpoint(errNotAccepted)
 	}
-	a.endpoint.Succeeded()
+	a.endpoint.Answered(res.Status)
 	if a.all.trace != nil {
 		a.all.trace.Answered(res.Status)
 	}

@@ -48,7 +48,7 @@ func load(path string, env func(string) (string, bool), inUse config.InUse) (*co
 		if errors.As(err, &p) {
 			err = p.Err
 		}
-		return nil, nil, config.Errors{{Position: config.Position{File: path, Line: 1, Column: 1}, Message: fmt.Sprintf("cannot read the configuration: %v", err)}}
+		return nil, nil, config.Errors{{Position: config.Position{File: path}, Message: fmt.Sprintf("cannot read the configuration: %v", err)}}
 	}
 	return parse(path, data, env, inUse)
 }

@@ -26,6 +26,7 @@ type Endpoint struct {
 	requests     atomic.Uint64           // attempts
 	failed       atomic.Uint64           // failed attempts
 	failures     atomic.Int32            // consecutive failures
+	bad          atomic.Int32            // consecutive failures, statuses of responses included; 0 without ejection.statuses
 	failing      atomic.Bool             // the last attempts all failed, see outage.go
 	results      atomic.Pointer[results] // nil: the backend has no ejection.share
 	dial         atomic.Pointer[dialSettings]
@@ -237,6 +238,14 @@ func (e *Endpoint) Succeeded() {
 	if r := e.results.Load(); r != nil {
 		r.add(1, 0)
 	}
+	if e.bad.Load() != 0 {
+		e.bad.Store(0)
+	}
+	e.reached()
+}
+
+// reached ends the count of consecutive failures to reach the endpoint.
+func (e *Endpoint) reached() {
 	if e.failures.Load() != 0 {
 		e.failures.Store(0)
 		if e.failing.Load() {
@@ -273,9 +282,7 @@ func (e *Endpoint) fail(err error, attempts uint64) {
 		r.add(attempts, 1)
 	}
 	inRow := int(e.failures.Add(1)) >= e.backend.failuresToFail()
-	if _, _, tooMany := e.tooManyFailed(); inRow || tooMany {
-		e.tryEject(err, inRow)
-	}
+	e.failedAttempt(&e.backend.Settings().Ejection, err, inRow)
 }
 
 func ourOwn(err error) bool {
