@@ -216,8 +216,13 @@ func (a *attempt) gotHead() *outcome {
 		a.link.MakePrivate()
 	}
 	accepted := to.accepts()
-	if !accepted && res.Status == http.StatusSwitchingProtocols {
-		return a.lostEndpoint(errNotAccepted)
+	if res.Status == http.StatusSwitchingProtocols {
+		switch {
+		case !accepted:
+			return a.lostEndpoint(errNotAccepted)
+		case !a.all.upload.wentOut():
+			return a.lostEndpoint(errEarlySwitch)
+		}
 	}
 	a.endpoint.Succeeded()
 	if a.all.trace != nil {
@@ -244,6 +249,8 @@ func (a *attempt) gotHead() *outcome {
 var (
 	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
 		Detail: "the endpoint's 101 response has a wrong Sec-WebSocket-Accept"}
+	errEarlySwitch = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint switched protocols before it had the whole body of the request"}
 	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
 		Detail: "the endpoint answered the upgrade request without switching protocols"}
 )

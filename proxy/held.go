@@ -34,7 +34,7 @@ var refuseHeld = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reas
 // HoldBody reads the request's body, up to most bytes, and keeps it for the attempts. It returns false
 // if it has answered the request, because the body is larger or did not arrive.
 func (x *exchange) HoldBody(most int) ([]byte, bool) {
-	if x.req.Upgrade.Len() > 0 {
+	if x.req.Upgrade.Len() > 0 && x.req.Length <= 0 {
 		return nil, true // what follows is not a body
 	}
 	body, whole := x.body().BufferedBody()

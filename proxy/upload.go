@@ -169,6 +169,28 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 // delivered reports whether weir has sent the whole request to the endpoint.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
+// wentOut is delivered for a response that arrived right behind the last byte of the request: the
+// upload may not have noted yet that it sent that byte.
+func (u *upload) wentOut() bool {
+	if u == nil || u.running() {
+		return u == nil
+	}
+	u.awaitDone()
+	return u.delivered()
+}
+
+// awaitDone waits a moment for the end of an upload that has read everything.
+func (u *upload) awaitDone() (done bool) {
+	grace := time.NewTimer(timeout)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
 // repeatable reports whether weir can send the received part of the client's body again.
 func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
@@ -260,14 +282,8 @@ func (u *upload) stop() {
 		return // the upload was stopped before
 	}
 	defer func() { u.link = nil }() // another exchange soon uses the connection
-	if u.read.Load() && (u.complete() || !u.endless.Load()) {
-		grace := time.NewTimer(timeout)
-		defer grace.Stop()
-		select {
-		case <-u.done:
-			return
-		case <-grace.C:
-		}
+	if u.read.Load() && (u.complete() || !u.endless.Load()) && u.awaitDone() {
+		return
 	}
 	u.link.Cut()
 	u.attempts.body.Interrupt()
