@@ -157,7 +157,10 @@ func (x *exchange) editTrailers() {
 
 func (x *exchange) inform() error {
 	if x.req.Minor == 0 || x.res.Status == http.StatusContinue && !x.req.ExpectContinue {
-		return nil // the client knows no such response, or does not wait for it
+		return nil // the client knows no such response, or does not wait for it any more
+	}
+	if x.res.Status == http.StatusContinue {
+		x.req.ExpectContinue = false
 	}
 	x.wire.WriteHead(&x.req, &x.res)
 	return x.wire.Flush()

@@ -100,12 +100,7 @@ func grown(account *memory.Account, p []byte, n, most int) ([]byte, bool) {
 // proceed tells a client that waits for it to send the body (100 Continue). The endpoint then gets the
 // body together with the head.
 func (x *exchange) proceed() {
-	x.res.Reset()
-	x.res.Status = http.StatusContinue
-	x.res.Reason = x.res.StoreString(http.StatusText(http.StatusContinue))
-	x.inform() // after an error, the body does not arrive either
-	x.res.Reset()
-	x.req.ExpectContinue = false
+	sayContinue(&x.res, x) // after an error, the body does not arrive either
 	x.req.Drop(message.Expect)
 }
 

@@ -27,6 +27,7 @@ type upload struct {
 	wait     time.Duration // limit for the wait for the response's head, after the body is sent
 	begun    time.Time
 
+	awaited atomic.Int64 // when the head was sent, in nanoseconds after begun, while nothing of the body has come; 0: something has, or the head was not sent
 	read    atomic.Bool  // the client's body was read, to its end or to its declared length
 	endless atomic.Bool  // the body was read to its declared length, before its end had arrived
 	sent    atomic.Int64 // when the whole body was sent, in nanoseconds after begun; 0: not yet
@@ -53,6 +54,9 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	switch {
 	case all.upload != nil: // the earlier upload failed
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
+		if !all.req.ExpectContinue { // the client was told to send the body
+			all.req.Drop(message.Expect)
+		}
 	case all.limits.keepsBodies():
 		u.kept = &kept{most: mostKeptBody, account: all.account}
 	case link.CanRefuse():
@@ -105,12 +109,18 @@ func (u *upload) run() {
 			return
 		}
 		asked := time.Now()
+		if u.bytes == 0 {
+			u.awaited.Store(int64(max(1, asked.Sub(u.begun))))
+		}
 		a.body.SetReadDeadline(asked.Add(u.pace.left))
 		p, err := a.body.ReadBody(a.req)
 		if err == io.EOF {
 			break
 		}
 		u.pace.came(len(p), time.Since(asked))
+		if u.bytes == 0 {
+			u.awaited.Store(0)
+		}
 		if u.bytes += int64(len(p)); err == nil {
 			err = a.requester.guardBody(u.bytes)
 		}

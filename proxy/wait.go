@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // clientCheck is the interval at which a wait for the endpoint checks whether the client is still there.
@@ -29,6 +32,39 @@ func (a *attempt) waitForBody() {
 	}
 }
 
+// continueAfter is the time after which weir itself tells the client to send the request's body, if
+// the endpoint has the head and is silent. Some endpoints never send 100 Continue, and some clients
+// wait for it for ever (RFC 9110, section 10.1.1, tells them not to).
+const continueAfter = time.Second
+
+// sayContinue tells the client to send its body. res has no response yet.
+func sayContinue(res *message.Response, to destination) error {
+	defer res.Reset()
+	res.Reset()
+	res.Status = http.StatusContinue
+	res.Reason = res.StoreString(http.StatusText(http.StatusContinue))
+	return to.inform()
+}
+
+// mayContinue says 100 Continue in place of the endpoint, if that is due. It returns when to look again.
+func (a *attempt) mayContinue(now, next time.Time) (time.Time, error) {
+	u := a.all.upload
+	if !u.running() || a.phase != awaitingHead || !a.all.req.ExpectContinue {
+		return next, nil
+	}
+	sent := u.awaited.Load()
+	if sent == 0 {
+		return next, nil
+	}
+	if due := u.begun.Add(time.Duration(sent) + continueAfter); now.Before(due) {
+		if due.Before(next) {
+			next = due
+		}
+		return next, nil
+	}
+	return next, sayContinue(a.all.res, a.all.to)
+}
+
 // waitEnded decides what follows the error that ended a wait for the endpoint. The wait
 // continues (nil) if it only was the time to check the client, and the client is still there.
 // Otherwise the attempt is over.
@@ -47,7 +83,9 @@ func (a *attempt) waitEnded(err error) *outcome {
 	if !u.running() && a.all.requester.gone() {
 		return &outcome{failure: clientGone, reason: "client_gone", err: errClientGone}
 	}
-	a.checkAt = now.Add(min(clientCheck, a.until.Sub(now)))
+	if a.checkAt, err = a.mayContinue(now, now.Add(min(clientCheck, a.until.Sub(now)))); err != nil {
+		return a.all.to.writeFailed(err)
+	}
 	a.link.SetReadDeadline(a.checkAt)
 	if waits := a.all.proxy.hooks.waits; waits != nil {
 		waits()

@@ -292,6 +292,7 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.left = res.Length
+	x.expects = x.expects && res.Status != 100
 	tunnel := res.Status == 101
 	if tunnel {
 		x.left = message.Unknown
