@@ -149,7 +149,7 @@ func TestContinueWaitsForTheEndpoint(t *testing.T) {
 	s := e.accept()
 	s.head()
 	c.write(expecting)
-	<-time.After(1500*time.Millisecond) // the request is in the queue
+	<-time.After(1500 * time.Millisecond) // the request is in the queue
 	begun := time.Now()
 	s.write(ok(""))
 	first.wantResponse(200, "")
