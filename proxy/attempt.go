@@ -21,11 +21,15 @@ type attempt struct {
 	endpoint  *backend.Endpoint
 	link      *backend.Link // the connection to the endpoint, while there is one
 	phase     phase
-	until     time.Time // when the wait for the endpoint ends
-	headUntil time.Time // when the route's timeouts end; zero: never
-	checkAt   time.Time // when weir next checks whether the requester is still there
-	moved     bool      // some of the response's body arrived since until was set
-	end       *outcome  // valid after relayReady has returned true
+	until     time.Time     // when the wait for the endpoint ends
+	headUntil time.Time     // when the route's timeouts end; zero: never
+	checkAt   time.Time     // when weir next checks whether the requester is still there
+	moved     bool          // some of the response's body arrived since until was set
+	came      time.Time     // when until was last set for more of the response's body
+	owed      bool          // the endpoint has begun a part of the body whose length is known
+	silence   time.Duration // the limit of the running wait, if nobody owes anything; 0: body_idle is the limit
+	silent    bool          // the requester knows that nobody sends anything
+	end       *outcome      // valid after relayReady has returned true
 }
 
 // phase is the step that an attempt has reached with its endpoint.
@@ -171,6 +175,7 @@ func (a *attempt) relayReady() bool {
 
 // over notes the outcome of the attempt, and returns true.
 func (a *attempt) over(o *outcome) bool {
+	a.endSilence()
 	a.end = o
 	return true
 }
@@ -235,6 +240,9 @@ func (a *attempt) gotHead() *outcome {
 		return &outcome{failure: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
 	a.phase, a.moved = relayingBody, true
+	if u := a.all.upload; u != nil {
+		u.answered.Store(true)
+	}
 	to.respond()
 	if res.Status != http.StatusSwitchingProtocols {
 		return nil
@@ -288,6 +296,7 @@ func (a *attempt) relayBody() bool {
 			continue
 		default:
 			a.moved = true
+			a.endSilence()
 		}
 		if err := to.write(p); err != nil {
 			return a.over(to.writeFailed(err))

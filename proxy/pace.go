@@ -9,6 +9,9 @@ import "time"
 type pace struct {
 	most, left time.Duration
 	rate       int64 // bytes per second; 0: any rate, and each piece restores the whole time
+
+	silence time.Duration // limits a wait in which the client owes nothing; 0: such a wait also reduces the time
+	call    bool          // a gRPC call, whose client may be silent before the response too
 }
 
 func newPace(idle time.Duration, rate int64) pace { return pace{most: idle, left: idle, rate: rate} }
@@ -22,7 +25,7 @@ func (p *pace) came(n int, waited time.Duration) {
 	if p.rate > 0 {
 		won = min(won, time.Duration(n)*time.Second/time.Duration(p.rate))
 	}
-	p.left = min(p.most, p.left-waited+won)
+	p.left = min(p.most, max(0, p.left-waited)+won)
 }
 
 // minRate returns the minimum rate of the request's body, in bytes per second. A gRPC call may be

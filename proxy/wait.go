@@ -6,6 +6,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -26,10 +29,81 @@ func (a *attempt) waitFor(from time.Time, d time.Duration) {
 
 // waitForBody limits the wait for more of a response's body. The limit starts anew after some arrived.
 func (a *attempt) waitForBody() {
-	if a.moved {
-		a.moved = false
-		a.waitFor(time.Now(), a.all.limits.body(&a.all.backend.Settings().Timeouts))
+	if !a.moved {
+		return
 	}
+	a.moved = false
+	now, t := time.Now(), &a.all.backend.Settings().Timeouts
+	limit := a.all.limits.body(t)
+	a.came, a.silence = now, 0
+	if a.owed = a.all.res.Length != message.Unknown || a.link.HTTP.Owes(); !a.owed {
+		if a.silence = a.all.limits.stream(t); a.silence != 0 {
+			limit = a.silence
+		}
+	}
+	if u := a.all.upload; u != nil {
+		u.noteLife(now)
+	}
+	a.waitFor(now, limit)
+}
+
+// noteSilence tells the requester whether somebody sends something.
+func (a *attempt) noteSilence(now time.Time) {
+	u, last := a.all.upload, a.came
+	switch {
+	case a.phase == relayingBody && a.owed, a.phase != relayingBody && !u.running(), u.running() && u.due():
+		a.endSilence()
+		return
+	}
+	if u != nil {
+		last = later(last, u.lastLife())
+	}
+	if now.Sub(last) < clientCheck {
+		a.endSilence()
+		return
+	}
+	a.silent = true
+	a.all.requester.silent(last)
+}
+
+// endSilence is called when somebody sends something.
+func (a *attempt) endSilence() {
+	if a.silent {
+		a.silent = false
+		a.all.requester.silent(time.Time{})
+	}
+}
+
+// alive returns when the requester or the endpoint last gave a sign of life: a part of a body, which
+// came at last or later, or an HTTP/2 PING.
+func (a *attempts) alive(last time.Time, link *backend.Link) time.Time {
+	if a.upload != nil {
+		last = later(last, a.upload.lastLife())
+	}
+	if call, two := link.HTTP.(*http2.Call); two {
+		last = later(last, call.PingedAt())
+	}
+	return later(last, a.requester.pinged())
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// reasonSilent is the reason for the end of a stream on which nobody sent anything for too long.
+const reasonSilent = "stream_idle"
+
+// tooSilent returns the outcome of an attempt that ended because of silence.
+func (a *attempt) tooSilent(err error) *outcome {
+	whose := "backends." + a.all.backend.Name() + ".timeouts.stream_idle"
+	if l := a.all.limits; l != nil && l.waits.stream != 0 {
+		whose = "timeouts.stream_idle of the route"
+	}
+	return &outcome{failure: cutShort, status: http.StatusGatewayTimeout, reason: reasonSilent,
+		err: conn.Explain(err, "neither side sent anything within %v (%s)", a.silence, whose)}
 }
 
 // continueAfter is the time after which weir itself tells the client to send the request's body, if
@@ -77,7 +151,15 @@ func (a *attempt) waitEnded(err error) *outcome {
 	if u != nil && a.phase == awaitingHead {
 		a.until = a.within(u.headBy(now, a.until))
 	}
-	if !now.Before(a.until) {
+	quiet := a.phase == relayingBody && a.silence != 0
+	if quiet && !now.Before(a.until) {
+		a.until = a.all.alive(a.came, a.link).Add(a.silence)
+	}
+	switch {
+	case now.Before(a.until):
+	case quiet:
+		return a.tooSilent(err)
+	default:
 		return a.lostEndpoint(err)
 	}
 	if !u.running() && a.all.requester.gone() {
@@ -87,6 +169,7 @@ func (a *attempt) waitEnded(err error) *outcome {
 		return a.all.to.writeFailed(err)
 	}
 	a.link.SetReadDeadline(a.checkAt)
+	a.noteSilence(now)
 	if waits := a.all.proxy.hooks.waits; waits != nil {
 		waits()
 	}

@@ -373,6 +373,16 @@ func (x *Call) Reusable() bool {
 	return x.stream != nil && x.stream.Closed() && x.ended
 }
 
+// PingedAt returns when the endpoint last sent a PING of its own; zero: never.
+func (x *Call) PingedAt() time.Time {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	return x.trunk.core.PingedAt()
+}
+
+// Owes returns false; see Exchange.Owes.
+func (x *Call) Owes() bool { return false }
+
 // Await calls step whenever there may be something to read. It returns nil when step
 // returns true. Errors: os.ErrDeadlineExceeded, conn.ErrCut. Within Await, reads do not
 // wait.
