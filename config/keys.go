@@ -49,7 +49,7 @@ func newRoot() *root {
 		admin: &Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		drain: Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute},
 		log:   Log{Level: "info", Format: "auto"},
-		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 128, Loop: 3,
+		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 256, Loop: 3,
 			Clients: ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}},
 	}
 }

@@ -131,7 +131,7 @@ func TestDefaults(t *testing.T) {
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		Drain:  config.Drain{Timeout: 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
-		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 128, 3},
+		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 256, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
