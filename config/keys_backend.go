@@ -19,7 +19,7 @@ func newBackend(name string) *Backend {
 		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
-		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, StreamIdle: DefaultStreamIdle, KeepAlive: time.Minute},
+		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: 5 * time.Minute, BodyIdle: time.Minute, StreamIdle: DefaultStreamIdle, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
 	}
 }

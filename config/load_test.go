@@ -126,7 +126,7 @@ func TestDefaults(t *testing.T) {
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
 			Ejection:    config.Ejection{Failures: 5, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
 			TLS:      config.BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
-			Timeouts: config.BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Hour, time.Minute}, Retries: config.Retries{3, 0.2},
+			Timeouts: config.BackendTimeouts{5 * time.Second, 5 * time.Minute, time.Minute, time.Hour, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		Drain:  config.Drain{Timeout: 2 * time.Minute},

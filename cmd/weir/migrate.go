@@ -175,7 +175,7 @@ func (m *migration) print(out io.Writer) {
 }
 
 // streams names the keys for clients that wait for long.
-const streams = "gRPC calls and server-sent events may be silent for 1h (timeouts.stream_idle); the answer to a long poll must begin within timeouts.response_head; proxy-read-timeout, if set, replaces both"
+const streams = "gRPC calls and server-sent events may be silent for 1h (timeouts.stream_idle); the answer to a long poll must begin within 5m (timeouts.response_head); proxy-read-timeout, if set, replaces both"
 
 // what names the controller and its ConfigMap.
 func (m *migration) what() string {
