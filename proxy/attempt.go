@@ -23,6 +23,7 @@ type attempt struct {
 	phase     phase
 	until     time.Time     // when the wait for the endpoint ends
 	headUntil time.Time     // when the route's timeouts end; zero: never
+	informed  time.Time     // when the last informational response came; zero: none did
 	checkAt   time.Time     // when weir next checks whether the requester is still there
 	moved     bool          // some of the response's body arrived since until was set
 	came      time.Time     // when until was last set for more of the response's body
@@ -215,6 +216,8 @@ func (a *attempt) gotHead() *outcome {
 		if err := to.inform(); err != nil {
 			return to.writeFailed(err)
 		}
+		a.informed = time.Now() // the endpoint is at work, as 102 Processing says
+		a.waitFor(a.informed, a.all.limits.head(&a.all.backend.Settings().Timeouts))
 		return nil
 	}
 	if res.AsksForConnection() {

@@ -152,7 +152,7 @@ func (x *exchange) panicked(p *http2.PanicError) {
 
 func (x *exchange) bodyPace() pace {
 	p := newPace(x.edge.timeouts.BodyIdle, x.minRate())
-	p.call, p.silence = isGRPC(&x.req), x.edge.timeouts.StreamIdle
+	p.call, p.silence = isCall(&x.req), x.edge.timeouts.StreamIdle
 	if l := x.attempts.limits; l != nil && l.waits.stream != 0 {
 		p.silence = l.waits.stream
 	}

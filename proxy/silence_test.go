@@ -109,10 +109,14 @@ type call struct {
 }
 
 func newCall(t *testing.T, tune func(*config.Config)) *call {
+	return newCallOf(t, "application/grpc", tune)
+}
+
+func newCallOf(t *testing.T, contentType string, tune func(*config.Config)) *call {
 	e := newEndpoint(t)
 	x := &call{rig: newRig(t, called, tune, "@app", e.address)}
 	x.client = x.dial2("web")
-	x.id = x.client.request(false, "/s/M", ":method: POST", "content-type: application/grpc", "te: trailers")
+	x.id = x.client.request(false, "/s/M", ":method: POST", "content-type: "+contentType, "te: trailers")
 	x.server, x.endpoint = e.acceptH2()
 	x.stream = nextFrame[*xhttp2.HeadersFrame](t, x.endpoint).StreamID
 	return x
@@ -177,6 +181,14 @@ func TestSilentCall(t *testing.T) {
 	x.record()
 	x.finish("pong")
 	state(conn.Idle)
+}
+
+// The streaming calls of the Connect protocol may be silent, too.
+func TestSilentConnectCall(t *testing.T) {
+	x := newCallOf(t, "application/connect+proto", brief(time.Hour))
+	x.silence()
+	x.respond()
+	x.finish("")
 }
 
 // If memory is short, silent calls end like idle tunnels. Their connection stays.

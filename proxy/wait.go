@@ -149,7 +149,7 @@ func (a *attempt) waitEnded(err error) *outcome {
 	}
 	u := a.all.upload
 	if u != nil && a.phase == awaitingHead {
-		a.until = a.within(u.headBy(now, a.until))
+		a.until = a.within(later(u.headBy(now, a.until), a.informed.Add(u.wait)))
 	}
 	quiet := a.phase == relayingBody && a.silence != 0
 	if quiet && !now.Before(a.until) {
