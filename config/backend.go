@@ -182,11 +182,12 @@ type BackendTLS struct {
 	SHA1 bool
 }
 
-// BackendTimeouts limit how long weir waits for an endpoint. None is ever zero.
+// BackendTimeouts limit how long weir waits for an endpoint. None is ever zero, except StreamIdle.
 type BackendTimeouts struct {
 	Connect      time.Duration // connection, PROXY header and handshake
 	ResponseHead time.Duration // from the end of the request to the end of the response head
 	BodyIdle     time.Duration // wait for more bytes of a body, in either direction
+	StreamIdle   time.Duration // wait for more of a response, if the endpoint owes nothing; 0: BodyIdle
 	KeepAlive    time.Duration // how long weir keeps an idle connection
 }
 

@@ -49,7 +49,7 @@ func newRoot() *root {
 		admin: &Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		drain: Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute},
 		log:   Log{Level: "info", Format: "auto"},
-		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 128, Loop: 3,
+		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 256, Loop: 3,
 			Clients: ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}},
 	}
 }
@@ -164,11 +164,15 @@ func newListener(name string) *Listener {
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
+		StreamIdle:  DefaultStreamIdle,
 		BodyMinRate: 240,
 		KeepAlive:   6 * time.Minute,
 		TunnelIdle:  time.Hour,
 	}}
 }
+
+// DefaultStreamIdle is the stream_idle of a listener or backend that sets neither it nor body_idle.
+const DefaultStreamIdle = time.Hour
 
 func (l *Listener) name() string { return l.Name }
 
@@ -201,11 +205,22 @@ func (l *Listener) http2() section {
 	}}
 }
 
+// boundSilence makes a body_idle that the file has limit the silence of streams too, unless the file has
+// stream_idle.
+func boundSilence(streamIdle *time.Duration) func(*draft, keySet, *Tree, path) {
+	return func(_ *draft, there keySet, _ *Tree, _ path) {
+		if there.has("body_idle") && !there.has("stream_idle") {
+			*streamIdle = 0
+		}
+	}
+}
+
 func (t *ListenerTimeouts) section() section {
-	return section{object: t, keys: []key{
+	return section{object: t, check: boundSilence(&t.StreamIdle), keys: []key{
 		{"handshake", duration(&t.Handshake, time.Second, 5*time.Minute), "From the end of the PROXY header to the end of the TLS handshake. Also how long weir waits for the first bytes, if they decide the route."},
 		{"request_head", duration(&t.RequestHead, time.Second, 10*time.Minute), "From the first byte of a request head to its end. For the first request of a connection it starts at the end of the handshake."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a request body, or for the client to read each write of a response."},
+		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a request body may be silent while its client owes nothing: in gRPC calls, and once the response has begun. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
 		{"body_min_rate", size(&t.BodyMinRate, 0, 1<<20), "Minimum upload rate of a request body, in bytes per second, measured over body_idle. 0B means no minimum rate. Not for gRPC calls."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long an idle connection may wait for the next request. Set it longer than the idle timeout of the load balancer in front."},
 		{"tunnel_idle", duration(&t.TunnelIdle, time.Second, 30*day), "weir ends a tunnel that carried no bytes in either direction for this long."},

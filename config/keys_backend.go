@@ -19,7 +19,7 @@ func newBackend(name string) *Backend {
 		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
-		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
+		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: 5 * time.Minute, BodyIdle: time.Minute, StreamIdle: DefaultStreamIdle, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
 	}
 }
@@ -336,10 +336,11 @@ func parseServerName(s string) (string, error) {
 }
 
 func (t *BackendTimeouts) section() section {
-	return section{object: t, keys: []key{
+	return section{object: t, check: boundSilence(&t.StreamIdle), keys: []key{
 		{"connect", duration(&t.Connect, 10*time.Millisecond, 5*time.Minute), "For the TCP connection, the PROXY header and the TLS handshake together."},
 		{"response_head", duration(&t.ResponseHead, 10*time.Millisecond, day), "From the end of the request to the end of the response head."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a body, in either direction."},
+		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a response of unknown length may be silent: server-sent events, gRPC calls. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long weir keeps an idle connection. Set it shorter than the endpoint's own idle timeout."},
 	}}
 }

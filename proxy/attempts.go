@@ -44,6 +44,11 @@ type requester interface {
 	outgoing() *backend.Outgoing
 	// CutAlso makes a cut of the requester end the waits of other, too; nil undoes it.
 	CutAlso(other conn.Cuttable)
+	// silent tells that nobody has sent anything since a moment, and nobody has to; zero: somebody
+	// sends again.
+	silent(since time.Time)
+	// pinged returns when the requester last showed, apart from the request, that it is alive.
+	pinged() time.Time
 	// gone reports whether the requester has left and does not wait for the response.
 	gone() bool
 	// cutFor returns why weir cut the requester; "": it was not cut.
@@ -70,6 +75,7 @@ type source interface {
 	ReadBody(req *message.Request) ([]byte, error)
 	BodyEnded() bool
 	HeadStarted() bool
+	Owes() bool
 
 	// SetReadDeadline sets the deadline of ReadBody.
 	SetReadDeadline(time.Time)

@@ -114,19 +114,24 @@ func (x *exchange) answer(r *message.Refusal) {
 // finish ends an exchange that did not become a tunnel. It counts and logs the exchange, and
 // skips the rest of a body that has arrived.
 func (x *exchange) finish(now time.Time) {
+	x.releaseBody()
+	x.unpack()
+	if x.copies != nil {
+		x.copies.end()
+	}
+	x.filtered.End()
+	x.record(now)
+}
+
+// releaseBody skips the rest of a request's body that has arrived, and gives back the memory for it.
+func (x *exchange) releaseBody() {
 	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
 		x.wire.SkipBody()
 	}
 	if u := x.attempts.upload; u != nil {
 		u.kept.free()
 	}
-	x.unpack()
 	x.releaseHeld()
-	if x.copies != nil {
-		x.copies.end()
-	}
-	x.filtered.End()
-	x.record(now)
 }
 
 // forget prepares x for the pool. x keeps only the memory of its messages, emptied, and the

@@ -108,11 +108,32 @@ func (x *exchange) CutAlso(other conn.Cuttable) { x.wire.CutAlso(other) }
 
 func (x *exchange) gone() bool { return x.wire.Gone() }
 
-func (x *exchange) cutFor() string {
-	if !x.conn.WasCut() {
-		return ""
+// silent makes the connection, or the stream, count as an idle tunnel, which ends if memory or
+// descriptors are short.
+func (x *exchange) silent(since time.Time) {
+	switch h, two := x.wire.(*http2.Exchange); {
+	case two:
+		h.SetSilent(!since.IsZero())
+	case since.IsZero():
+		x.conn.SetState(conn.Active)
+	default:
+		x.conn.SetState(conn.Tunnel)
+		x.conn.Quiet(since)
 	}
-	return x.cutBy()
+}
+
+func (x *exchange) pinged() time.Time {
+	if h, two := x.wire.(*http2.Exchange); two {
+		return h.PingedAt()
+	}
+	return time.Time{}
+}
+
+func (x *exchange) cutFor() string {
+	if h, two := x.wire.(*http2.Exchange); x.conn.WasCut() || two && errors.Is(h.Ended(), conn.ErrCut) {
+		return x.cutBy()
+	}
+	return ""
 }
 
 // cutBy returns the reason of an exchange whose connection weir cut.
@@ -129,7 +150,14 @@ func (x *exchange) panicked(p *http2.PanicError) {
 	}
 }
 
-func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.minRate()) }
+func (x *exchange) bodyPace() pace {
+	p := newPace(x.edge.timeouts.BodyIdle, x.minRate())
+	p.call, p.silence = isCall(&x.req), x.edge.timeouts.StreamIdle
+	if l := x.attempts.limits; l != nil && l.waits.stream != 0 {
+		p.silence = l.waits.stream
+	}
+	return p
+}
 
 func (x *exchange) guardBody(n int64) error {
 	if r := x.route.filters.GuardBody(n); r != nil {
@@ -157,7 +185,10 @@ func (x *exchange) editTrailers() {
 
 func (x *exchange) inform() error {
 	if x.req.Minor == 0 || x.res.Status == http.StatusContinue && !x.req.ExpectContinue {
-		return nil // the client knows no such response, or does not wait for it
+		return nil // the client knows no such response, or does not wait for it any more
+	}
+	if x.res.Status == http.StatusContinue {
+		x.req.ExpectContinue = false
 	}
 	x.wire.WriteHead(&x.req, &x.res)
 	return x.wire.Flush()
@@ -212,9 +243,10 @@ func (x *exchange) flush() error {
 // writeFailed returns the outcome of an attempt because weir cannot send anything more to the client.
 func (x *exchange) writeFailed(err error) *outcome {
 	reason := "client_gone"
+	cut := x.cutFor()
 	switch {
-	case x.conn.WasCut():
-		reason = x.cutBy()
+	case cut != "":
+		reason = cut
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)
 	}

@@ -345,7 +345,7 @@ func TestHTTP2EndpointWaits(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, func(c *config.Config) {
 		c.Backends[0].Timeouts.ResponseHead = 500 * time.Millisecond // the last response arrives within this time
-		c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond
+		c.Backends[0].Timeouts.BodyIdle, c.Backends[0].Timeouts.StreamIdle = 50*time.Millisecond, 0
 	}, "@app", e.address)
 	c := r.dial("web")
 	c.write(get)

@@ -33,7 +33,7 @@ var refuseHeld = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reas
 // HoldBody reads the request's body, up to most bytes, and keeps it for the attempts. It returns false
 // if it has answered the request, because the body is larger or did not arrive.
 func (x *exchange) HoldBody(most int) ([]byte, bool) {
-	if x.req.Upgrade.Len() > 0 {
+	if x.req.Upgrade.Len() > 0 && x.req.Length <= 0 {
 		return nil, true // what follows is not a body
 	}
 	body, whole := x.body().BufferedBody()
@@ -99,12 +99,7 @@ func grown(account *memory.Account, p []byte, n, most int) ([]byte, bool) {
 // proceed tells a client that waits for it to send the body (100 Continue). The endpoint then gets the
 // body together with the head.
 func (x *exchange) proceed() {
-	x.res.Reset()
-	x.res.Status = http.StatusContinue
-	x.res.Reason = x.res.StoreString(http.StatusText(http.StatusContinue))
-	x.inform() // after an error, the body does not arrive either
-	x.res.Reset()
-	x.req.ExpectContinue = false
+	sayContinue(&x.res, x) // after an error, the body does not arrive either
 	x.req.Drop(message.Expect)
 }
 

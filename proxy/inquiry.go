@@ -167,7 +167,9 @@ func (q *inquiry) keep(link *backend.Link) {
 
 func (q *inquiry) outgoing() *backend.Outgoing { return q.out }
 
-func (q *inquiry) gone() bool { return false }
+func (q *inquiry) gone() bool        { return false }
+func (q *inquiry) silent(time.Time)  {}
+func (q *inquiry) pinged() time.Time { return time.Time{} }
 
 // Wait waits for an event. It ends early if the inquiry ends.
 func (q *inquiry) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
@@ -207,6 +209,7 @@ func (q *inquiry) ReadBody(*message.Request) ([]byte, error) {
 }
 func (q *inquiry) BodyEnded() bool           { return true }
 func (q *inquiry) HeadStarted() bool         { return false }
+func (q *inquiry) Owes() bool                { return false }
 func (q *inquiry) SetReadDeadline(time.Time) {}
 func (q *inquiry) Interrupt()                {}
 func (q *inquiry) Resume()                   {}

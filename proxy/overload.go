@@ -16,7 +16,7 @@ func (p *Proxy) Exchanges(f func(c *conn.Conn, running int)) {
 	}
 }
 
-// CutTunnels cuts the idle tunnels on the HTTP/2 connections for which f returns true. It
+// CutTunnels cuts the idle tunnels and silent streams on the HTTP/2 connections for which f returns true. It
 // calls f with a lock held.
 func (p *Proxy) CutTunnels(f func(*conn.Conn) bool) {
 	for _, s := range p.http2.those(func(s *http2Session) bool { return f(s.conn) }) {

@@ -32,6 +32,7 @@ type waits struct {
 	connect, head time.Duration
 	body          time.Duration // for more of the response
 	send          time.Duration // until the endpoint reads more of the request
+	stream        time.Duration // in which nobody owes anything
 }
 
 // head returns the limit of the wait for the head of a response. The timeouts of the backend
@@ -49,6 +50,15 @@ func (l *tryLimits) body(of *config.BackendTimeouts) time.Duration {
 		return of.BodyIdle
 	}
 	return l.waits.body
+}
+
+// stream returns the limit of a silence in a response in which nobody owes anything; 0: body is the
+// limit, because the file has it.
+func (l *tryLimits) stream(of *config.BackendTimeouts) time.Duration {
+	if l == nil || l.waits.stream == 0 && l.waits.body == 0 {
+		return of.StreamIdle
+	}
+	return l.waits.stream
 }
 
 // send returns the limit of the wait for the endpoint to read more of the request.
@@ -74,7 +84,7 @@ func newTryLimits(r *config.Route) *tryLimits {
 	l := &tryLimits{}
 	if t := r.Timeouts; t != nil {
 		l.request, l.try = t.Request, t.Try
-		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send}
+		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send, t.StreamIdle}
 	}
 	if t := r.Retries; t != nil {
 		l.attempts, l.within, l.backoff, l.unsafe, l.unshared = t.Attempts, t.Within, t.Backoff, t.NonIdempotent, t.Unshared

@@ -231,6 +231,7 @@ func (o *openTunnel) Panicked(value any, stack []byte) {
 func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
 	s.conn.SetState(conn.Tunnel)
+	s.releaseBody()
 	o := s.openTunnel(&tunnel.ConnEnd{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
 	s.conn, s.tls = conn.Closed(), nil
 	s.startTunnel(o)

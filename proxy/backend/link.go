@@ -37,6 +37,7 @@ type ResponseReader interface {
 	Started() bool
 	Answered() bool
 	ReadBody(res *message.Response) ([]byte, error)
+	Owes() bool
 	BodyEnded() bool
 }
 

@@ -61,6 +61,12 @@ func (b *body) start(length int64, chunked, untilClose bool, rules Lenient) {
 
 func (b *body) ended() bool { return b.state == bodyEnded }
 
+// owes reports whether the sender has begun something that it must complete: a body with a length,
+// a chunk, or the trailers. Between two chunks it may be silent.
+func (b *body) owes() bool {
+	return b.state == bodyLength || b.state == chunkData || b.state == chunkEnd || b.state == chunkTrailers
+}
+
 // next returns the next piece of the body, valid until the next read of r. It returns io.EOF
 // when the body has ended. It reads from the connection only if it has nothing to return.
 // After a conn.ErrWouldBlock the caller calls it again; no bytes are lost. head is the head

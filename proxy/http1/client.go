@@ -162,6 +162,10 @@ func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 	return p, c.rules.advised(err)
 }
 
+// Owes reports whether the endpoint must send more of the body soon, because it has begun a part
+// whose length is known.
+func (c *Client) Owes() bool { return c.body.owes() }
+
 // BodyEnded reports whether the response was read to its end.
 func (c *Client) BodyEnded() bool { return c.body.ended() }
 

@@ -9,7 +9,7 @@ import (
 var (
 	errRequestLine   = refusal(400, "bad_request_line", "the request line is malformed: it must have a method, a target and an HTTP version")
 	errVersion       = refusal(505, "version", "the version is not one of HTTP/1")
-	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body")
+	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body in chunks")
 	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the request line is too long", Hint: "limits.head_size"}
 )
 
@@ -148,7 +148,7 @@ func interpretRequest(req *message.Request, rules Lenient) error {
 	if upgrades > 1 {
 		req.Upgrade = message.Span{} // endpoints would choose different ones
 	}
-	if req.Upgrade.Len() > 0 && req.Length != 0 {
+	if req.Upgrade.Len() > 0 && req.Length == message.Unknown {
 		return errUpgradeBody
 	}
 	req.DropHopByHop()

@@ -113,6 +113,9 @@ func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
 	return p, err
 }
 
+// Owes reports whether the client must send more of the body soon; see Client.Owes.
+func (s *Server) Owes() bool { return s.body.owes() }
+
 // BodyEnded reports whether the request was read to its end.
 func (s *Server) BodyEnded() bool { return s.body.ended() }
 

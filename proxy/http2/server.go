@@ -36,7 +36,7 @@ type Connection struct {
 	core        core.Connection
 	ready       []*Exchange // exchanges that began with the bytes that are being received
 	heads       []*Exchange // exchanges that wait for room to write a head
-	idleTunnels int         // idle tunnels, among the exchanges that run: their clients send nothing
+	idleTunnels int         // idle tunnels and silent streams, among the exchanges that run: their clients send nothing
 	doing       Doing       // the last value that watch received
 	flushing    bool
 	failed      error // the error of writing; nil: none
@@ -76,7 +76,7 @@ type Doing uint8
 // The values of Doing. A connection begins with Nothing.
 const (
 	Nothing   Doing = iota // no exchange runs
-	Tunnels                // all exchanges that run are idle tunnels: their clients send nothing, or have ended their direction
+	Tunnels                // all exchanges that run are idle tunnels or silent streams: their clients send nothing, or have ended their direction
 	Exchanges              // other exchanges run, or tunnels that are not idle
 )
 
@@ -292,7 +292,7 @@ func (c *Connection) GoAwayNow() {
 	})
 }
 
-// CutTunnels cuts the idle tunnels. All other exchanges continue.
+// CutTunnels cuts the idle tunnels and silent streams. All other exchanges continue.
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ const MaxInfos = 16
 // Limits limit the size of a head. Zero values mean the defaults.
 type Limits struct {
 	HeadBytes int // 64 KiB
-	Fields    int // 128
+	Fields    int // 256
 }
 
 // OrDefault returns l with the defaults in place of zeros.
@@ -49,7 +49,7 @@ func (l Limits) OrDefault() Limits {
 		l.HeadBytes = 64 << 10
 	}
 	if l.Fields == 0 {
-		l.Fields = 128
+		l.Fields = 256
 	}
 	return l
 }

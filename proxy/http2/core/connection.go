@@ -138,13 +138,14 @@ func (e *ConnError) Error() string { return "http2: " + e.Code.String() + ": " +
 // Connection is the protocol of one connection. It is not safe for use by several
 // goroutines at once. The zero value needs Init.
 type Connection struct {
-	config Config
-	events Events
-	dec    *hpack.Decoder
-	head   head
-	err    *ConnError
-	now    time.Time
-	purse  purse
+	config   Config
+	events   Events
+	dec      *hpack.Decoder
+	head     head
+	err      *ConnError
+	now      time.Time
+	pingedAt time.Time
+	purse    purse
 
 	// Receiving.
 	prefaced int    // bytes of the preface that have arrived

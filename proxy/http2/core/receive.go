@@ -1,6 +1,9 @@
 package core
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // settings handles SETTINGS (RFC 9113, section 6.5).
 func (c *Connection) settings(f frame, p []byte) {
@@ -90,6 +93,7 @@ func (c *Connection) ping(f frame, p []byte) {
 	case f.has(flagAck):
 		c.pingAcked(string(p))
 	case c.spend(forPings):
+		c.pingedAt = c.now
 		c.appendControl(8, framePing, flagAck, 0)
 		c.out = append(c.out, p...)
 	}
@@ -115,6 +119,9 @@ func (c *Connection) pingAcked(payload string) {
 		c.spend(forPings)
 	}
 }
+
+// PingedAt returns when the peer last sent a PING of its own; zero: never.
+func (c *Connection) PingedAt() time.Time { return c.pingedAt }
 
 // Ping sends a PING to learn whether the peer is alive. PingAcked follows when the peer
 // answers. While a Ping is not answered, another one does nothing.
