@@ -230,7 +230,9 @@ func (a *attempt) gotHead() *outcome {
 		return &outcome{failure: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
 	a.phase, a.moved = relayingBody, true
-	to.respond()
+	if err := to.respond(); err != nil {
+		return to.writeFailed(err)
+	}
 	if res.Status != http.StatusSwitchingProtocols {
 		return nil
 	}
