@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 // covered has a route for each thing that weir derives from a request and keeps until the exchange ends. The silent
@@ -190,5 +192,57 @@ func TestErrorsQuoteLittle(t *testing.T) {
 	c.request(true, "/undecided?"+strings.Repeat("q", 3000))
 	if text := fmt.Sprint(r.record()["error"]); len(text) > 600 || !strings.Contains(text, "qqq") || !strings.Contains(text, "bytes)") {
 		t.Errorf("the error has %d bytes: %.700s", len(text), text)
+	}
+}
+
+// Tunnels that copy bytes are charged to their client for what they hold, and parked ones only for the head of their
+// request, which the log gets at the end.
+func TestTunnelsAreCharged(t *testing.T) {
+	const tunnels, head = 40, 30_000
+	for _, over := range []string{"web", "tls"} {
+		t.Run(over, func(t *testing.T) {
+			r, e := newRig2(t, nil)
+			before := live()
+			var clients []*peer
+			begin := strings.Replace(upgrade, "Host: a", "Host: a\r\nX: "+strings.Repeat("x", head), 1)
+			for range tunnels {
+				c := r.dial("web")
+				if over == "tls" {
+					c.Close()
+					c = r.dialTLS("tls", "a", nil)
+				}
+				c.write("%s", begin)
+				s := e.accept()
+				s.head()
+				s.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+				c.head()
+				clients = append(clients, c, s)
+			}
+			var held, used int64
+			measure := func() string {
+				held, used = live()-before, r.proxy.Memory.Used()
+				return fmt.Sprintf("%d KiB are held by %d tunnels, clients and endpoints, and %d KiB are charged", held>>10, tunnels, used>>10)
+			}
+			eventually(t, "busy tunnels are charged", func() error {
+				for _, c := range clients {
+					c.write("some bytes")
+				}
+				if text := measure(); used < tunnels*(head+2*tunnel.Running) || held > used+used/8 {
+					return errors.New(text)
+				}
+				return nil
+			})
+			t.Log(measure())
+			eventually(t, "parked tunnels are charged for the head", func() error {
+				if text := measure(); used > tunnels*(head+tunnel.Running) || used < tunnels*head {
+					return errors.New(text)
+				}
+				return nil
+			})
+			t.Log(measure())
+			for _, c := range clients {
+				c.Close()
+			}
+		})
 	}
 }
