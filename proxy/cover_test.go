@@ -3,7 +3,9 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -23,6 +25,7 @@ const covered = `
 listeners: {web: {address: '@0', protocol: http, http2: {prior_knowledge: true}}}
 routes:
   - {name: plain, listeners: [web], paths: [/plain], backend: silent}
+  - {name: answer, listeners: [web], paths: [/answer], backend: answers}
   - {name: forward, listeners: [web], paths: [/forward], backend: silent, auth: forward}
   - {name: cookie, listeners: [web], paths: [/cookie], backend: silent}
   - {name: external, listeners: [web], paths: [/external], backend: silent}
@@ -39,7 +42,7 @@ routes:
   - {name: variables, listeners: [web], paths: [/variables], backend: silent}
   - {name: mirror, listeners: [web], paths: [/mirror], backend: silent, mirror: [{backend: copies}]}
 auth: {forward: {forward: {url: 'http://@silent/'}}}
-backends: {silent: {endpoints: ['@silent']}, silent-grpc: {protocol: h2c, endpoints: ['@grpc']}, gone: {endpoints: ['127.0.0.1:1']}, copies: {endpoints: ['@copies']}}
+backends: {silent: {endpoints: ['@silent']}, silent-grpc: {protocol: h2c, endpoints: ['@grpc']}, gone: {endpoints: ['127.0.0.1:1']}, copies: {endpoints: ['@copies']}, answers: {endpoints: ['@answers']}}
 `
 
 func tuneCovered(c *config.Config) {
@@ -92,13 +95,19 @@ func TestDerivedMemoryIsCharged(t *testing.T) {
 	}
 	query := "?" + strings.Repeat("q", 3000)
 	stays := map[string]net.Listener{"grpc": newSilent(t), "mirror": newSilent(t)} // weir's connections to them do not end with the client's
-	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", newSilent(t).Addr().String(), "@copies", stays["mirror"].Addr().String(), "@grpc", stays["grpc"].Addr().String())
+	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", newSilent(t).Addr().String(), "@copies", stays["mirror"].Addr().String(), "@grpc", stays["grpc"].Addr().String(),
+		"@answers", newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close") // the server holds no memory
+			w.Header().Set("X", strings.Repeat("x", 15_000))
+			io.WriteString(w, "hello")
+		}))
 	for _, kind := range []struct {
 		path   string
 		fields []string
 		window bool // the client opens no window for the response
 	}{
 		{"/plain", header, false},
+		{"/answer", nil, true},
 		{"/forward", header, false},
 		{"/external", header, false},
 		{"/grpc", header, false},
@@ -150,7 +159,7 @@ func TestDerivedMemoryIsCharged(t *testing.T) {
 // A request whose derived memory the account refuses gets 503. No guard lets it through, and it gets no part of the
 // response for which there is no memory.
 func TestDerivedMemoryIsRefused(t *testing.T) {
-	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", newSilent(t).Addr().String(), "@copies", "127.0.0.1:1", "@grpc", "127.0.0.1:1")
+	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", newSilent(t).Addr().String(), "@answers", "127.0.0.1:1", "@copies", "127.0.0.1:1", "@grpc", "127.0.0.1:1")
 	r.hoard(memory.Exchange + 28<<10)
 	others := r.proxy.Memory.Used()
 	header := make([]string, 15)
@@ -187,7 +196,7 @@ func TestDerivedMemoryIsRefused(t *testing.T) {
 
 // The error of a request does not keep the request's text.
 func TestErrorsQuoteLittle(t *testing.T) {
-	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", "127.0.0.1:1", "@copies", "127.0.0.1:1", "@grpc", "127.0.0.1:1")
+	r := newRig(t, covered, tuneCovered, "@uris", strings.Repeat("{uri}", 12), "@paths", strings.Repeat("{path}", 12), "@silent", "127.0.0.1:1", "@answers", "127.0.0.1:1", "@copies", "127.0.0.1:1", "@grpc", "127.0.0.1:1")
 	c := greet2(r.dial("web"))
 	c.request(true, "/undecided?"+strings.Repeat("q", 3000))
 	if text := fmt.Sprint(r.record()["error"]); len(text) > 600 || !strings.Contains(text, "qqq") || !strings.Contains(text, "bytes)") {
