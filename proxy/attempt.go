@@ -246,7 +246,9 @@ func (a *attempt) gotHead() *outcome {
 	if u := a.all.upload; u != nil {
 		u.answered.Store(true)
 	}
-	to.respond()
+	if err := to.respond(); err != nil {
+		return to.writeFailed(err)
+	}
 	if res.Status != http.StatusSwitchingProtocols {
 		return nil
 	}

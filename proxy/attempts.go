@@ -87,7 +87,7 @@ type source interface {
 // sharer is a source that must know before a second goroutine reads or writes.
 type sharer interface{ Share() }
 
-// destination takes the response. After an error of inform, write or flush, the attempt ends
+// destination takes the response. After an error of inform, respond, write or flush, the attempt ends
 // with the outcome that writeFailed returns.
 type destination interface {
 	// inform takes the head of an informational response, except 101.
@@ -95,7 +95,7 @@ type destination interface {
 	// accepts reports whether the destination can take the response that has this head.
 	accepts() bool
 	// respond takes the head of the final response, or of a 101.
-	respond()
+	respond() error
 	write(p []byte) error
 	// end takes the trailers, and the end of the response.
 	end()

@@ -66,7 +66,7 @@ func (q *otherRequester) Interrupt()                                {}
 func (q *otherRequester) Resume()                                   {}
 func (q *otherRequester) inform() error                             { return nil }
 func (q *otherRequester) accepts() bool                             { return true }
-func (q *otherRequester) respond()                                  {}
+func (q *otherRequester) respond() error                            { return nil }
 func (q *otherRequester) write(p []byte) error                      { q.got += string(p); return nil }
 func (q *otherRequester) end()                                      { q.done = true }
 func (q *otherRequester) flush() error                              { return nil }

@@ -57,6 +57,8 @@ type progress struct {
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
 	packing    packing          // of the response's body
+	arrived    int              // the size of the request's head as it arrived
+	covered    int              // bytes that cover has charged
 	trace      *trace.Trace     // nil: the exchange is not traced
 	sent       int64            // bytes of the response's body, as the client gets it
 }
@@ -95,7 +97,7 @@ func (x *exchange) serve() {
 // begin starts an exchange: it starts the clock, and takes the current table.
 func (x *exchange) begin() {
 	x.reset(time.Now())
-	x.client = x.origin.Client
+	x.client, x.arrived = x.origin.Client, max(x.req.Size(), freeHead)
 	if t := x.proxy.table.Load(); t != x.table && !x.follow(t) {
 		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}
@@ -121,6 +123,7 @@ func (x *exchange) finish(now time.Time) {
 	}
 	x.filtered.End()
 	x.record(now)
+	x.uncover()
 }
 
 // releaseBody skips the rest of a request's body that has arrived, and gives back the memory for it.
@@ -137,6 +140,7 @@ func (x *exchange) releaseBody() {
 // forget prepares x for the pool. x keeps only the memory of its messages, emptied, and the
 // function that is bound to x.
 func (x *exchange) forget() {
+	x.uncover()
 	req, res := x.req, x.res
 	req.Reset()
 	res.Reset()
@@ -152,6 +156,7 @@ func (x *exchange) abandon() {
 		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
 	}
 	x.releaseHeld()
+	x.uncover()
 	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()

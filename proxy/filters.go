@@ -132,6 +132,10 @@ func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 		return
 	}
 	x.err = err
+	if errors.Is(err, message.ErrMemory) { // no failure of the guard either
+		x.reply(message.ErrMemory)
+		return
+	}
 	x.reply(r)
 	x.err = err // also if the client left before it got the reply
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()

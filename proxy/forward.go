@@ -42,6 +42,10 @@ func (x *exchange) forward(r *Route) {
 	if x.held != nil {
 		x.editTrailers() // they have arrived
 	}
+	if !x.cover(0) {
+		x.reply(message.ErrMemory)
+		return
+	}
 	if r.mirrors != nil {
 		x.mirror()
 	}
@@ -196,19 +200,24 @@ func (x *exchange) inform() error {
 
 func (x *exchange) accepts() bool { return x.wire.Accepts(&x.req, &x.res) }
 
-func (x *exchange) respond() {
-	x.answered, x.status = true, x.res.Status
+func (x *exchange) respond() error {
+	x.status = x.res.Status
 	x.waited = time.Since(x.started)
 	x.route.metrics.get().times.responseHead(x.waited)
 	if x.paged = x.replaced(&x.res); x.paged {
-		return
+		return nil
 	}
 	x.stick()
 	x.completeHead(&x.res)
+	if !x.cover(0) {
+		return message.ErrMemory
+	}
+	x.answered = true
 	if x.route.config.Compress {
 		x.pack()
 	}
 	x.wire.WriteHead(&x.req, &x.res)
+	return nil
 }
 
 func (x *exchange) write(p []byte) error {
@@ -245,6 +254,8 @@ func (x *exchange) writeFailed(err error) *outcome {
 	reason := "client_gone"
 	cut := x.cutFor()
 	switch {
+	case err == message.ErrMemory: // of respond
+		return &outcome{failure: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
 	case cut != "":
 		reason = cut
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -44,6 +44,10 @@ func (x *exchange) HoldBody(most int) ([]byte, bool) {
 	if whole {
 		return body, true
 	}
+	if !x.cover(0) {
+		x.reply(message.ErrMemory)
+		return nil, false
+	}
 	h := &heldBody{source: x.wire}
 	x.held = h
 	if !x.fill(h, most) {

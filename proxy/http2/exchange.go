@@ -358,6 +358,10 @@ func (x *Exchange) WriteBody(p []byte) error {
 // the lock.
 func (x *Exchange) waitWritable(until *time.Time) error {
 	x.conn.startFlusher()
+	if account := x.body.account; !x.writable && !x.over {
+		account.Force(conn.BufferSize) // what cannot be written waits in a buffer of the caller
+		defer account.Release(conn.BufferSize)
+	}
 	for !x.writable && !x.over {
 		if until.IsZero() && x.patience > 0 {
 			*until = time.Now().Add(x.patience)

@@ -4,7 +4,10 @@
 // encode messages; the code between the codecs changes them.
 package message
 
-import "strconv"
+import (
+	"strconv"
+	"unsafe"
+)
 
 // Head contains the fields of a message and their bytes. The zero value is an empty head.
 // The exchange owns its heads.
@@ -40,6 +43,9 @@ func (h *Head) Reset() {
 
 // Room returns how many bytes the arena can hold.
 func (h *Head) Room() int { return cap(h.arena) }
+
+// Size returns how many bytes the head takes in memory.
+func (h *Head) Size() int { return cap(h.arena) + cap(h.Fields)*int(unsafe.Sizeof(Field{})) }
 
 // Spare returns how many bytes fit before the arena must grow.
 func (h *Head) Spare() int { return cap(h.arena) - len(h.arena) }
