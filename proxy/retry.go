@@ -78,12 +78,11 @@ func (r *retries) run(t trier) *outcome {
 		if o == nil {
 			return nil
 		}
-		before := tried
 		if tried = append(tried, e); r.once || !r.allows(t, o, tried) {
 			return o
 		}
 		if r.untaken == 1 && http2.GoingAway(o.err) { // the endpoint ended a connection, and may take the next
-			tried = before
+			tried = tried[:len(tried)-1]
 		}
 		if r.rests(o) {
 			if gone := t.pause(); gone != nil {

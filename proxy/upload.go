@@ -184,7 +184,7 @@ func (u *upload) noteLife(now time.Time) { u.life.Store(int64(now.Sub(u.begun)))
 func (u *upload) lastLife() time.Time    { return u.begun.Add(time.Duration(u.life.Load())) }
 
 var errSilentStream = &message.Refusal{Status: http.StatusRequestTimeout, Reason: reasonSilent,
-	Detail: "neither side sent anything for longer than timeouts.stream_idle of the listener or the route"}
+	Detail: "neither side sent anything for a long time", Hint: "timeouts.stream_idle of the listener or the route"}
 
 // noteArrived records whether the whole body has arrived. run calls it before it sends the last
 // piece: after that piece the endpoint may answer, and the client may keep its connection. Over

@@ -69,9 +69,16 @@ func (a *attempt) noteSilence(now time.Time) {
 // endSilence is called when somebody sends something.
 func (a *attempt) endSilence() {
 	if a.silent {
-		a.silent = false
-		a.all.requester.silent(time.Time{})
+		a.heard()
 	}
+}
+
+// heard is not inlined: the stack of a new connection has no room for what it needs.
+//
+//go:noinline
+func (a *attempt) heard() {
+	a.silent = false
+	a.all.requester.silent(time.Time{})
 }
 
 // alive returns when the requester or the endpoint last gave a sign of life: a part of a body, which
