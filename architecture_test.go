@@ -108,6 +108,7 @@ var tiers = map[string]int{
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}:           "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:             "a Conn waits there for its first bytes",
+	{"listener/memory", "listener/conn"}:           "the account is shared out by the levels of client networks",
 	{"config", "proxy/message"}:                    "drop_headers and keep_headers are judged by the names that the data path knows",
 	{"proxy/compress", "proxy/message"}:            "Accept-Encoding is read by the grammar of the data path",
 	{"config", "proxy/expression"}:                 "the expressions of routes are checked by the limits of the data path",

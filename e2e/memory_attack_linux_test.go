@@ -367,7 +367,11 @@ const attackTime = 8 * time.Second
 
 // askNewly makes one request on a new connection.
 func askNewly(address string, most time.Duration) error {
-	c, err := net.DialTimeout("tcp", address, most)
+	return askWith(&net.Dialer{Timeout: most}, address, most)
+}
+
+func askWith(d *net.Dialer, address string, most time.Duration) error {
+	c, err := d.Dial("tcp", address)
 	if err != nil {
 		return err
 	}

@@ -506,6 +506,10 @@ func (t *http2Sessions) goAway(f func(*http2Session) bool) {
 // those returns the connections for which f returns true.
 func (t *http2Sessions) those(f func(*http2Session) bool) (all []*http2Session) {
 	t.mu.Lock()
+	n := len(t.open)
+	t.mu.Unlock()
+	all = make([]*http2Session, 0, n) // without the lock: allocating may wait for the garbage collector
+	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.open {
 		if f(s) {

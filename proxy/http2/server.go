@@ -113,6 +113,7 @@ func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
 	for !c.Left() {
+		c.account.AwaitRation()
 		n, err := c.rw.Read(buf[:])
 		for p := buf[:n]; len(p) > 0; {
 			piece := p[:c.turn(len(p))]
@@ -273,13 +274,6 @@ func (c *Connection) Park(f func() bool) bool {
 
 // Start sends the greeting.
 func (c *Connection) Start() { c.locked(func() {}) }
-
-// Working returns the number of exchanges that run.
-func (c *Connection) Working() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.core.Working()
-}
 
 // GoAway begins to end the connection: see core.Connection.GoAway.
 func (c *Connection) GoAway() { c.locked(c.core.GoAway) }

@@ -68,7 +68,7 @@ func (c *Connection) dataFor(f frame) *Stream {
 		return nil
 	}
 	s.held += int64(f.length)
-	s.received += int64(frameHeaderSize + f.length)
+	c.receivedFor(s, frameHeaderSize+f.length)
 	return s
 }
 

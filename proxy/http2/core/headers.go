@@ -162,7 +162,7 @@ func (c *Connection) headReceived(block []byte) {
 	g := c.gather
 	c.gather = gather{}
 	defer c.config.Account.Release(g.charged)
-	if g.fate == opens && !c.config.Account.Charge(memory.Exchange) {
+	if g.fate == opens && !c.config.Account.ChargeExchange() {
 		g.fate = starved
 	}
 	switch g.fate {
@@ -271,7 +271,7 @@ func (c *Connection) OutOfMemory(s *Stream) {
 func (c *Connection) decodeRequest(g gather, block []byte) {
 	s := c.newStream(g.id)
 	s.memory, s.charged = c.config.Account, memory.Exchange
-	s.received = int64(frameHeaderSize + len(block))
+	c.receivedFor(s, frameHeaderSize+len(block))
 	s.req = c.events.Request(s)
 	if !c.decode(s, &s.req.Head, request, block) {
 		return
@@ -301,7 +301,7 @@ func (c *Connection) decodeRequest(g gather, block []byte) {
 // decodeMore decodes a head on an existing stream: trailers, or a response for a client.
 func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 	if s != nil {
-		s.received += int64(frameHeaderSize + len(block))
+		c.receivedFor(s, frameHeaderSize+len(block))
 	}
 	switch {
 	case s == nil:

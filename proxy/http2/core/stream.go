@@ -110,6 +110,14 @@ func (s *Stream) Window() int64 { return max(0, s.recvWindow) }
 // Transferred returns how many bytes of frames the stream has received and sent.
 func (s *Stream) Transferred() (in, out int64) { return s.received, s.written }
 
+// receivedFor counts n bytes of frames that s has received.
+func (c *Connection) receivedFor(s *Stream, n int) {
+	s.received += int64(n)
+	if c.config.Role == Server {
+		c.config.Account.Received(int64(n))
+	}
+}
+
 // Held returns how many bytes of the body the driver has not consumed yet.
 func (s *Stream) Held() int64 { return s.held }
 
@@ -265,6 +273,9 @@ func (c *Connection) Release(s *Stream) {
 		c.Reset(s, Cancel)
 	}
 	c.working--
+	if server {
+		c.config.Account.EndExchange(s.received)
+	}
 	s.Lighten()
 	*s = Stream{closed: true}
 	if len(c.free) < mostFree {
