@@ -100,8 +100,8 @@ func TestDockerExecThroughWeir(t *testing.T) {
 	w.start(webConfig)
 	q, _ := http.NewRequest("POST", "http://"+w.at("web")+"/v1.46/exec/ID/start", strings.NewReader(start))
 	q.Header = http.Header{"Content-Type": {"application/json"}, "Connection": {"Upgrade"}, "Upgrade": {"tcp"}}
-	transport := &http.Transport{Dial: func(network, address string) (net.Conn, error) { // a Timeout of the client would hide the stream
-		c, err := net.Dial(network, address)
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) { // a Timeout of the client would hide the stream
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err == nil {
 			c.SetDeadline(time.Now().Add(patience))
 		}
