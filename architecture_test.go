@@ -308,6 +308,15 @@ func TestOnlySocketsListens(t *testing.T) {
 
 // listening returns the names that f uses to listen. Methods named ListenAndServe count for every type.
 func listening(f file) (names []string) {
+	return using(f, func(from, name string) bool {
+		l := listens[from]
+		return l != nil && l.MatchString(name) || strings.HasPrefix(name, "ListenAndServe")
+	})
+}
+
+// using returns the names of other packages that f uses and that wanted selects, such as "os.ReadFile". For a
+// method, from is empty.
+func using(f file, wanted func(from, name string) bool) (names []string) {
 	paths := map[string]string{} // the key is the name of the package in f
 	for _, i := range f.Imports {
 		to, _ := strconv.Unquote(i.Path.Value)
@@ -325,7 +334,7 @@ func listening(f file) (names []string) {
 		if x, ok := s.X.(*ast.Ident); ok {
 			from = paths[x.Name]
 		}
-		if l := listens[from]; l != nil && l.MatchString(s.Sel.Name) || strings.HasPrefix(s.Sel.Name, "ListenAndServe") {
+		if wanted(from, s.Sel.Name) {
 			names = append(names, path.Join(from, s.Sel.Name))
 		}
 		return true
