@@ -152,8 +152,12 @@ var (
 // two members of one name, a name in another case than the known one, bytes that are not UTF-8, and
 // anything behind the object.
 func members(text []byte, known []string) (map[string]json.RawMessage, error) {
-	if !utf8.Valid(text) || !json.Valid(text) {
-		return nil, errors.New("it is not one JSON value in UTF-8")
+	if !utf8.Valid(text) {
+		return nil, errors.New("it is not in UTF-8")
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil { // also for what is behind the value
+		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if first, err := d.Token(); err != nil || first != json.Delim('{') {

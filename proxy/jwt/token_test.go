@@ -111,12 +111,12 @@ func TestVerify(t *testing.T) {
 	f(body(`[1]`), "no JSON object")
 	f(body(ordinaryBody+"\n "), "")
 	for _, behind := range []string{"}", "]", "}{", "]x", "{}", "x", "\x00", `,"exp":1`} {
-		f(body(ordinaryBody+behind), "not one JSON value")
+		f(body(ordinaryBody+behind), "after top-level value")
 	}
 	f(claims(`"exp":1,"EXP":1800000100`), `"EXP" in place of "exp"`)
 	f(claims(`"exp":1800000100,"i\u017fs":"https://other.test"`), `in place of "iss"`) // Go's own JSON takes the long s for s
 	f(claims(`"exp":1800000100,"a\ud800":1`), "not a text")
-	f(claims("\"exp\":1800000100,\"a\xff\":1"), "not one JSON value")
+	f(claims("\"exp\":1800000100,\"a\xff\":1"), "not in UTF-8")
 	f(claims(`"exp":1800000100,"Sub":"a","sub":"b"`), `"Sub" in place of "sub"`)
 	f(claims(`"exp":1800000100,"Name":"a","name":"b"`), "") // weir gives neither a meaning
 }
