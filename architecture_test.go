@@ -81,7 +81,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf, "proxy/extauthz": leaf,
+	"pause": bottom, "overlay": bottom, "disk": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf, "proxy/extauthz": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
