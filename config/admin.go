@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // Admin is the admin port.
@@ -165,7 +167,7 @@ func (v *draft) adminFiles(folder string) {
 
 // tokenOf returns the content of a file without white space around it.
 func (v *draft) tokenOf(file *string) Secret {
-	data, err := readRegular(*file, maxPEM)
+	data, err := disk.Read(*file, MaxPEM)
 	if err != nil {
 		v.failAt(v.places[file], "%s cannot be read: %v; give the path of a file with the token in it, starting at the configuration's folder", v.quote(file, *file), reason(err))
 		return ""

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // maxCRL limits a file of revocation lists, in bytes: 100,000 revoked certificates take
@@ -76,7 +78,7 @@ func (r *RevocationList) Issuer() string { return r.List.Issuer.String() }
 // ReadRevocationFile reads a file of revocation lists. Its error, like those of the
 // functions below, is the end of a sentence that begins with the file's name.
 func ReadRevocationFile(path string) ([]byte, error) {
-	data, err := readRegular(path, maxCRL)
+	data, err := disk.Read(path, maxCRL)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", reason(err))
 	}

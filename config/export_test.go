@@ -10,7 +10,6 @@ import (
 
 const (
 	LetsEncryptStaging = letsEncryptStaging
-	MaxPEM             = maxPEM
 )
 
 var (

@@ -10,18 +10,19 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirproxy/weir/disk"
 )
 
-// maxPEM limits a certificate, key or CA file in bytes. The CA bundles of operating
+// MaxPEM limits a certificate, key or CA file in bytes. The CA bundles of operating
 // systems have a quarter of that.
-const maxPEM = 1 << 20
+const MaxPEM = 1 << 20
 
 // renewBefore is how long before the end of a certificate in a file weir begins to warn.
 const renewBefore = 14 * day
@@ -74,7 +75,7 @@ func (v *draft) files(folder string) {
 	v.absolute(&v.shared, folder)
 	if k := v.kubernetes; k != nil && k.Kubeconfig != "" {
 		resolve(&k.Kubeconfig)
-		if _, err := readRegular(k.Kubeconfig, maxPEM); err != nil {
+		if _, err := disk.Read(k.Kubeconfig, MaxPEM); err != nil {
 			v.failAt(v.places[&k.Kubeconfig], "%s cannot be read: %v; give the path of a kubeconfig, or take it out to use the service account of the Pod", v.quote(&k.Kubeconfig, k.Kubeconfig), reason(err))
 		}
 	}
@@ -340,32 +341,11 @@ func (v *draft) authorities(file *string) []byte {
 // read returns the content of the file whose path is at dst. It reads only regular files:
 // a pipe or device might never end.
 func (v *draft) read(dst *string) ([]byte, bool) {
-	data, err := readRegular(*dst, maxPEM)
+	data, err := disk.Read(*dst, MaxPEM)
 	if err != nil {
 		v.failAt(v.places[dst], "%s cannot be read: %v; give the path of a PEM file, starting at the configuration's folder", v.quote(dst, *dst), reason(err))
 	}
 	return data, err == nil
-}
-
-// readRegular reads a regular file of at most size bytes.
-func readRegular(path string, size int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, size+1))
-	if err == nil && int64(len(data)) > size {
-		return nil, fmt.Errorf("it is larger than %s", formatSize(size))
-	}
-	return data, err
 }
 
 // reason is err without the path. The caller names the path, or must not name it.

@@ -101,7 +101,7 @@ func TestCertificateFiles(t *testing.T) {
 		`weir.yaml:5:23: certificates[0].cert: "p224.crt" has a P-224 key, which TLS cannot sign with; make it with a P-256 key`+"\n"+
 			`weir.yaml:5:56: certificates[1].cert: "nameless.crt" names no host; make it with subject alternative names`)
 	f(policy+"certificates: [{cert: large.pem, key: '${SECRET}'}]\n",
-		`weir.yaml:5:23: certificates[0].cert: "large.pem" cannot be read: it is larger than 1MiB; give the path of a PEM file, starting at the configuration's folder`+"\n"+
+		`weir.yaml:5:23: certificates[0].cert: "large.pem" cannot be read: it is larger than 1 MiB; give the path of a PEM file, starting at the configuration's folder`+"\n"+
 			`weir.yaml:5:39: certificates[0].key: the value from the environment cannot be read: no such file or directory; give the path of a PEM file, starting at the configuration's folder`)
 	f("certificates: [{cert: a.crt, key: a.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: a.key}}}\n",
 		`weir.yaml:5:53: tls_policies.p.client_auth.ca: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)

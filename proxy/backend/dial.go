@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/disk"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/proxy/http1"
@@ -249,7 +249,7 @@ func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[
 	}{{"ca", t.CAFile, t.CAPEM}, {"cert", t.CertFile, t.CertPEM}, {"key", t.KeyFile, []byte(t.KeyPEM)}} {
 		content, err := f.content, error(nil)
 		if f.path != "" {
-			content, err = os.ReadFile(f.path)
+			content, err = disk.Read(f.path, config.MaxPEM)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
