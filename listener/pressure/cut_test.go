@@ -33,8 +33,8 @@ func TestCutBusiest(t *testing.T) {
 				t.Errorf("connection %d with %d exchanges was cut is %t", i, h.running[theirs[i]], theirs[i].WasCut())
 			}
 		}
-		if h.allowed != memory.NoRation {
-			t.Errorf("when memory suffices, exchanges are allowed for %v", h.allowed)
+		if h.allowance() != memory.NoRation {
+			t.Errorf("when memory suffices, exchanges are allowed for %v", h.allowance())
 		}
 		after(2 * calmTime)
 		h.want("a while later", "shed begins", "cut begins", "share begins", "cut ends", "share ends", "shed ends")
@@ -101,18 +101,40 @@ func TestBeyond(t *testing.T) {
 		h, theirs := unknown(t, 1000, 200, 200)
 		h.stale, h.peak = true, peakSoon
 		h.start(0.9, 0.8)
-		if h.allowed != watched {
-			t.Errorf("exchanges are allowed for %v until the next look", h.allowed)
+		if h.allowance() != watched {
+			t.Errorf("exchanges are allowed for %v until the next look", h.allowance())
 		}
 		h.set(func() { h.peak = peakBeyond })
 		after(time.Second)
-		if h.allowed >= 0 || h.admitted() != 0 || len(cutOf(theirs)) > 0 {
-			t.Errorf("exchanges are allowed for %v, %d may come, %d were cut", h.allowed, h.admitted(), len(cutOf(theirs)))
+		if h.allowance() >= 0 || h.admitted() != 0 || len(cutOf(theirs)) > 0 {
+			t.Errorf("exchanges are allowed for %v, %d may come, %d were cut", h.allowance(), h.admitted(), len(cutOf(theirs)))
 		}
 		h.set(func() { h.peak = peakUrgent })
 		after(time.Second)
 		if len(cutOf(theirs)) == 0 {
 			t.Error("none was cut")
+		}
+	})
+}
+
+// After most connections were cut, their memory may not be free yet. New clients are served nevertheless, unless they
+// come with many connections.
+func TestCutServesNewClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := unknown(t, 1000, 2, 2)
+		h.base, h.stale, h.left = 1100, true, -1
+		h.start(0.9, 0.8)
+		after(time.Second)
+		served := 0
+		for h.lets(network(2)) {
+			h.from(2, conn.Active, -1)
+			synctest.Wait()
+			if served++; served > 100 {
+				t.Fatal("there is no end to it")
+			}
+		}
+		if served < 10 || h.admitted() != 0 {
+			t.Errorf("%d connections of a new client are served, and %d of all", served, h.admitted())
 		}
 	})
 }

@@ -21,6 +21,7 @@ type holdings struct {
 	total  int64
 	going  int64 // held by connections that were cut and are not closed yet; not in the other sums
 	other  int64 // further amounts that weir shares out, see unheld
+	least  int64 // the least share of the widest networks
 	exact  bool  // every network is counted separately
 	groups []group
 	at     map[conn.Network]int // indexes of groups
@@ -146,7 +147,7 @@ type fairShares struct {
 // each. Networks that hold less than the share keep their holdings, and all others get the same amount. Connections
 // that were cut will be free soon, so their holdings are shared as well, and so is other.
 func (h *holdings) fair(other int64) fairShares {
-	f := fairShares{whole: h.fairIn(0, h.total+h.going+other), within: make(map[conn.Network]int64)}
+	f := fairShares{whole: max(h.least, h.fairIn(0, h.total+h.going+other)), within: make(map[conn.Network]int64)}
 	h.fairWithin(0, f.whole, f.within)
 	return f
 }

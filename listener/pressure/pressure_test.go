@@ -144,6 +144,12 @@ func (h *house) admitted() int64 {
 	return h.most
 }
 
+func (h *house) allowance() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.allowed
+}
+
 func (h *house) Crowded() <-chan struct{} { return h.crowded }
 
 // sharing returns how many connections weir would accept although there is no room.
@@ -204,7 +210,7 @@ func (h *house) set(f func()) {
 // start starts the Watch.
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
-	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: true, Ends: h.ends}},
+	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: !h.ends, Ends: h.ends}},
 		Allow:     func(d time.Duration) { h.set(func() { h.allowed = d }) },
 		Explained: func() int64 { h.mu.Lock(); defer h.mu.Unlock(); return h.known },
 		Waiting:   h.waiting, Exchanges: h.exchanges,

@@ -40,6 +40,10 @@ func (s *shares) entitled(n conn.Network) bool {
 	return false
 }
 
+// leastShare is the least fair share of memory, in the unit of held. If all connections together hold little, they are
+// not why memory is short, or it is not free yet.
+const leastShare = 64
+
 // May decides about a new connection.
 func (s *shares) May(n conn.Network) bool {
 	s.mu.Lock()
@@ -121,7 +125,10 @@ func (w *Watch) holdings(g *gauge) *holdings {
 		w.o.Connections.Each(func(c *conn.Conn) { count(c, g.held(c)) })
 		w.further(g, count)
 	})
-	h.other = g.unheld(h.total + h.going)
+	h.other, h.least = g.unheld(h.total+h.going), 0
+	if g.Ends && h.total+h.going < 4*leastShare {
+		h.least = leastShare
+	}
 	w.walk = max(w.walk, time.Since(began))
 	return h
 }
