@@ -60,7 +60,7 @@ func (v *conversion) rulersOf(inOrder []*networkingv1.Ingress) map[string][]*net
 	for _, i := range inOrder {
 		for host := range ruleHosts(i) {
 			_, lost := v.contests.lostBy(namedBy(i, host))
-			if lost || host == "" || v.settings.HostOwnership == config.OwnedByNamespace &&
+			if lost || host == "" || v.settings.RefusesHost(i.Namespace, host) != "" || v.settings.HostOwnership == config.OwnedByNamespace &&
 				(stranger(i, rulers[host]) != nil || len(rulers[host]) == 0 && stranger(i, rulers[claim.WildcardOf(host)]) != nil) {
 				continue
 			}
@@ -103,6 +103,11 @@ func (f *furtherNames) ownerOf(i *networkingv1.Ingress, name string) string {
 // gets reports whether an Ingress gets a further name for which it asks by an annotation, and tells it who has the name
 // otherwise.
 func (f *furtherNames) gets(i *networkingv1.Ingress, name, by string) bool {
+	if why := f.settings.RefusesHost(i.Namespace, name); why != "" {
+		f.event(reference(ingressKind.APIVersion, ingressKind.Name, &i.ObjectMeta), event.ReasonHostTaken,
+			"The annotation %s asks for the host %s, which %s, so this Ingress gets no requests for it; use another name, or change the list.", by, name, why)
+		return false
+	}
 	owner, first := f.ownerOf(i, name), f.taken[name]
 	if want := f.wanting[name]; first == nil && want != nil && compareAges(want, i) < 0 {
 		first = want

@@ -247,7 +247,7 @@ func (u *updating) naming(host string, is func(*member) bool) (all []namer) {
 		return nil
 	}
 	for _, m := range j.named {
-		if is(m) {
+		if is(m) && u.settings.RefusesHost(m.Namespace, host) == "" {
 			all = append(all, m.namer())
 		}
 	}
@@ -281,6 +281,11 @@ func (v *conversion) whyOwned() string {
 		return ownedOnce
 	}
 	return ownedAcross
+}
+
+// refuses returns why the configuration does not give a host to an object; "": it does.
+func (v *conversion) refuses(o *claim.Owner, host string) string {
+	return v.settings.RefusesHost(o.Name.Namespace, host)
 }
 
 // rivalOf returns the object of the other kind that owns a host of an Ingress; "": none.
@@ -320,6 +325,7 @@ func (v *conversion) tellContests(owners []*claim.Owner) {
 // contest removes the hosts of a route that belong to Ingresses of other namespaces, and reports
 // them.
 func (c *gatewayConversion) contest(a *gateway.Attachment) {
+	c.yieldToList(a)
 	c.yieldToFile(a)
 	by := c.namerOf(a.Route)
 	for _, b := range a.Bound {
@@ -343,6 +349,24 @@ func (c *gatewayConversion) contest(a *gateway.Attachment) {
 	if lost != "" {
 		gateway.Drop(a, mine.lost, &gateway.Problem{Reason: reasonHostTaken, Message: lost + c.whyOwned()})
 	}
+}
+
+// yieldToList removes the hosts of a route that the configuration does not give to its namespace.
+func (c *gatewayConversion) yieldToList(a *gateway.Attachment) {
+	if len(c.settings.Hosts) == 0 || a.Kind == gateway.KindTCPRoute {
+		return
+	}
+	a.DropEach(func(_ *gateway.Listener, host string) *gateway.Problem {
+		why := c.settings.RefusesHost(a.Name.Namespace, gateway.HostOf(host))
+		if why == "" {
+			return nil
+		}
+		what := "The host " + host
+		if host == "" {
+			what = "The catch-all, a route without a hostname,"
+		}
+		return &gateway.Problem{Reason: reasonHostTaken, Message: what + " " + why + "; use another host, or change the list."}
+	})
 }
 
 // contested returns a sentence for each of the hosts for which the route is attached. every is the format for

@@ -16,6 +16,9 @@ import (
 // decides: see contestOrders.
 
 func (e gatewayEnv) HasIssuer(name string) bool { return e.issuer(name) != nil }
+func (e gatewayEnv) RefusesHost(namespace, host string) string {
+	return e.settings.RefusesHost(namespace, gateway.HostOf(host))
+}
 func (e gatewayEnv) MayIssue(issuer, namespace, host string) error {
 	return e.issuer(issuer).ACME.Refuses(namespace, host)
 }

@@ -83,6 +83,9 @@ func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 // Gateway gets its requests. On a shared port it gets no such route if the host belongs to another object. A listener
 // without a hostname needs none: the answer to an unknown host is already 404.
 func (c *gatewayConversion) isolates(l *gateway.Listener) bool {
+	if _, of := l.Owner(); l.Hostname != "" && c.settings.RefusesHost(of.Namespace, gateway.HostOf(l.Hostname)) != "" {
+		return false
+	}
 	if !c.shares() {
 		if l.Hostname != "" {
 			c.part.named = append(c.part.named, namedHost{host: l.Hostname, by: c.ordererOf(l), weak: true})
@@ -211,7 +214,7 @@ func (u *updating) namersOfEvery() (all []namer) {
 		return nil
 	}
 	for _, m := range j.named {
-		if slices.Contains(m.traits.hosts[:m.traits.own], "") {
+		if slices.Contains(m.traits.hosts[:m.traits.own], "") && u.settings.RefusesHost(m.Namespace, "") == "" {
 			all = append(all, m.namer())
 		}
 	}

@@ -97,7 +97,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	v.readCerts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(slices.Concat(owners, v.shutCanaries), claim.Options{
-		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Events: v.events})
+		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Refuses: v.refuses, Events: v.events})
 	v.tellContests(owners)
 	v.findPassthrough()
 	for _, c := range v.decision.Granted {

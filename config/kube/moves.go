@@ -118,7 +118,7 @@ func (f *furtherNames) twinsWanted(inOrder []*networkingv1.Ingress) map[string]*
 			continue
 		}
 		for host := range ruleHosts(i) {
-			if from := twin(host); from != "" && wanted[from] == nil && f.ownerOf(i, from) == "" {
+			if from := twin(host); from != "" && wanted[from] == nil && f.ownerOf(i, from) == "" && f.settings.RefusesHost(i.Namespace, from) == "" {
 				wanted[from] = i
 			}
 		}

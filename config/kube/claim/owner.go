@@ -102,6 +102,25 @@ func (d *Decision) ownHost(o *Owner, host string) {
 	}
 }
 
+// refuseHosts removes the hosts that the configuration does not give to an object.
+func (d *Decision) refuseHosts() {
+	for _, o := range d.Owners {
+		for _, host := range o.Hosts {
+			why := d.options.Refuses(o, host)
+			if why == "" {
+				continue
+			}
+			o.markLost(host)
+			what := "The host " + host
+			if host == "" {
+				what = "The catch-all, a rule without a host or a default backend without rules,"
+			}
+			d.Tell(o, event.ReasonHostTaken, "%s %s, so this %s gets no requests for it; use another host, or change the list.", what, why, o.Kind.Name)
+		}
+		o.forgetLost()
+	}
+}
+
 // yieldHosts removes the hosts that an object of another kind owns.
 func (d *Decision) yieldHosts() {
 	for _, o := range d.Owners {

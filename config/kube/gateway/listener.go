@@ -123,6 +123,11 @@ func (v *View) listener(g *gatewayv1.Gateway, set *gatewayv1.ListenerSet, spec *
 	if spec.Protocol != gatewayv1.TCPProtocolType {
 		l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
 	}
+	if l.Hostname != "" {
+		if why := v.RefusesHost(l.owner.Namespace, l.Hostname); why != "" {
+			l.accept = problem(gatewayv1.ListenerConditionReason("HostTaken"), "The host %s %s; use another host, or change the list.", l.Hostname, why)
+		}
+	}
 	l.readKinds(kinds)
 	if l.TLSPort() {
 		v.readTLS(g, l, spec.TLS)
