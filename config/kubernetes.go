@@ -115,14 +115,14 @@ func (k *Kubernetes) RefusesHost(namespace, host string) string {
 	case has:
 		return ""
 	case best != "":
-		return fmt.Sprintf("belongs to the namespaces %s (kubernetes.hosts in weir's configuration lists %s for them)", k.listedFor(best), best)
+		return fmt.Sprintf("belongs to the namespaces %s (kubernetes.hosts in weir's configuration lists %s for them)", strings.Join(k.listedFor(best), ", "), best)
 	case k.HostOwnership == OwnedByList:
 		return "is not in the list kubernetes.hosts in weir's configuration, and others are refused (host_ownership: listed)"
 	}
 	for _, r := range k.Hosts {
 		for _, listed := range r.Hosts {
-			if includes(host, listed) && !slices.Contains(r.Namespaces, namespace) {
-				return fmt.Sprintf("includes %s, which belongs to the namespaces %s (kubernetes.hosts in weir's configuration)", listed, k.listedFor(listed))
+			if includes(host, listed) && !slices.Contains(k.listedFor(listed), namespace) {
+				return fmt.Sprintf("includes %s, which belongs to the namespaces %s (kubernetes.hosts in weir's configuration)", listed, strings.Join(k.listedFor(listed), ", "))
 			}
 		}
 	}
@@ -130,15 +130,14 @@ func (k *Kubernetes) RefusesHost(namespace, host string) string {
 }
 
 // listedFor are the namespaces of a listed host.
-func (k *Kubernetes) listedFor(host string) string {
-	var all []string
+func (k *Kubernetes) listedFor(host string) (all []string) {
 	for _, r := range k.Hosts {
 		if slices.Contains(r.Hosts, host) {
 			all = append(all, r.Namespaces...)
 		}
 	}
 	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ", ")
+	return slices.Compact(all)
 }
 
 // within reports whether a host is a listed one, or below a listed wildcard.

@@ -83,9 +83,6 @@ func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 // Gateway gets its requests. On a shared port it gets no such route if the host belongs to another object. A listener
 // without a hostname needs none: the answer to an unknown host is already 404.
 func (c *gatewayConversion) isolates(l *gateway.Listener) bool {
-	if _, of := l.Owner(); l.Hostname != "" && c.settings.RefusesHost(of.Namespace, gateway.HostOf(l.Hostname)) != "" {
-		return false
-	}
 	if !c.shares() {
 		if l.Hostname != "" {
 			c.part.named = append(c.part.named, namedHost{host: l.Hostname, by: c.ordererOf(l), weak: true})
