@@ -71,7 +71,9 @@ func (l *Listener) Serves() bool {
 
 // Owns reports whether requests for the hosts of the listener belong to it, even if it serves
 // nothing. Otherwise a more general listener would get them, perhaps without a check of clients.
-func (l *Listener) Owns() bool { return l.conflict == nil && !l.foreign && protocolKinds[l.Protocol] != nil }
+func (l *Listener) Owns() bool {
+	return l.conflict == nil && !l.foreign && protocolKinds[l.Protocol] != nil
+}
 
 // String is the listener in messages.
 func (l *Listener) String() string {
