@@ -425,6 +425,8 @@ func TestKubernetes(t *testing.T) {
 	f(`{publish: none}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
 	f(`{host_ownership: namespace, operator_namespaces: [weir, "*"]}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
 		Listeners: []string{"web", "secure"}, HostOwnership: config.OwnedByNamespace, OperatorNamespaces: []string{"weir", "*"}})
+	f(`{host_ownership: listed, hosts: [{namespaces: [team-a], hosts: ["*.A.example.com"]}]}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, HostOwnership: config.OwnedByList, Hosts: []config.ListedHosts{{[]string{"team-a"}, []string{"*.a.example.com"}}}})
 	f(`{operator_namespaces: []}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
 }
 
