@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ func tryHandshake(c *tls.Config, oldest, newest uint16) error {
 	c.SessionTicketsDisabled = true // the client would not read it
 	a, b := net.Pipe()
 	a.SetDeadline(time.Now().Add(handshakeTime))
+	b.SetDeadline(time.Now().Add(handshakeTime)) // the other end may have stopped reading
 	done := make(chan error, 1)
 	go func() {
 		done <- tls.Client(b, client).Handshake()
@@ -77,9 +79,21 @@ func (q *queued) send() {
 	}
 }
 
+// maxRSAOfClients is the largest RSA key that crypto/tls accepts as a client, in bits.
+const maxRSAOfClients = 8192
+
 // tryPair does handshakes with a certificate. Certificates with keys of the same kind and size, and chains of
 // about the same length, are tried once.
 func (v *draft) tryPair(pair *tls.Certificate) error {
+	for _, der := range pair.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			continue
+		}
+		if key, is := c.PublicKey.(*rsa.PublicKey); is && key.N.BitLen() > maxRSAOfClients {
+			return nil // crypto/tls refuses it only as a client
+		}
+	}
 	kind := fmt.Sprintf("%T", pair.PrivateKey)
 	switch key := pair.PrivateKey.(type) {
 	case *rsa.PrivateKey:

@@ -247,6 +247,9 @@ func (a *attempt) gotHead() *outcome {
 		u.answered.Store(true)
 	}
 	if err := to.respond(); err != nil {
+		if res.Status == http.StatusSwitchingProtocols {
+			a.link.Abort() // as below
+		}
 		return to.writeFailed(err)
 	}
 	if res.Status != http.StatusSwitchingProtocols {

@@ -111,11 +111,11 @@ func keepChallenges(page, replaced *message.Response) {
 
 // askForPage requests a page for a status. Every status but 200 is an error: it is no page.
 func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
+	q.req.RawTargets = x.req.RawTargets
 	if p.asks != nil {
 		return x.askAsNginx(q, p, status)
 	}
 	target := strings.ReplaceAll(p.path, config.StatusVariable, strconv.Itoa(status))
-	q.req.RawTargets = x.req.RawTargets
 	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
 		return err
 	}

@@ -280,6 +280,8 @@ func (x *exchange) unavailable(err error) {
 // whyNone returns the reason for an error of Acquire.
 func whyNone(err error) string {
 	switch {
+	case errors.Is(err, message.ErrMemory): // while it waited in the queue
+		return message.ErrMemory.Reason
 	case errors.Is(err, backend.ErrQueueFull):
 		return "queue_full"
 	case errors.Is(err, backend.ErrQueueTimeout):

@@ -44,11 +44,14 @@ func TestServerSentEvents(t *testing.T) {
 					t.Errorf("a silent stream is %s", state)
 				}
 				if name == "chunked" {
-					s.write("3\r\ntwo\r\n")
+					s.write("3\r\ntwo")
 				} else {
 					s.write("two")
 				}
 				c.wantRead("3\r\ntwo\r\n")
+				if name == "chunked" { // some servers send the end of a chunk in a packet of its own
+					s.write("\r\n")
+				}
 				if state := r.only().State(); state != conn.Active {
 					t.Errorf("a stream that talks is %s", state)
 				}

@@ -160,13 +160,19 @@ func (u *upload) next() ([]byte, error) {
 		u.awaited.Store(int64(max(1, asked.Sub(u.begun))))
 		defer u.awaited.Store(0)
 	}
+	free := false // the client owed nothing for a part of the wait
 	for until := asked.Add(u.pace.left); ; {
 		a.body.SetReadDeadline(until)
 		p, err := a.body.ReadBody(a.req)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || u.due() || a.body.Owes() {
-			u.pace.came(len(p), time.Since(asked))
+			waited := time.Since(asked)
+			if free {
+				u.pace.left, waited = u.pace.most, 0
+			}
+			u.pace.came(len(p), waited)
 			return p, err
 		}
+		free = true
 		if until = a.alive(asked, u.link).Add(u.pace.silence); !time.Now().Before(until) {
 			return nil, fmt.Errorf("%w: nothing came within %v", errSilentStream, u.pace.silence)
 		}

@@ -158,6 +158,9 @@ func (a *attempt) waitEnded(err error) *outcome {
 	if u != nil && a.phase == awaitingHead {
 		a.until = a.within(later(u.headBy(now, a.until), a.informed.Add(u.wait)))
 	}
+	if a.owed && a.phase == relayingBody && a.all.res.Length == message.Unknown && !a.link.HTTP.Owes() { // only the end of a chunk has come
+		a.owed, a.silence = false, a.all.limits.stream(&a.all.backend.Settings().Timeouts)
+	}
 	quiet := a.phase == relayingBody && a.silence != 0
 	if quiet && !now.Before(a.until) {
 		a.until = a.all.alive(a.came, a.link).Add(a.silence)

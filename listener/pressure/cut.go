@@ -21,7 +21,7 @@ func (g *gauge) beyond() bool { return g.last.Peak >= peakBeyond }
 // used, whoever holds it.
 func (g *gauge) runsOut() bool {
 	r := g.last
-	return r.Full > 0 && (r.ratio() >= g.Shed && g.unexplained >= r.Full/2 || r.Used >= r.Full+r.Reserve/2)
+	return r.Full > 0 && !r.Small && (r.ratio() >= g.Shed && g.unexplained >= r.Full/2 || r.Used >= r.Full+r.Reserve/2)
 }
 
 // freed is the share of Full that is in use after connections were cut. It leaves room for what comes until the

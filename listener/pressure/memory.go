@@ -204,7 +204,19 @@ func (m *Memory) Read() Reading {
 	return r
 }
 
+// small is the limit, in bytes, below which the process without connections takes a large part.
+const small = 64 << 20
+
+// nearest returns the reading of the limit that is nearest.
 func (m *Memory) nearest(h heap) Reading {
+	r := m.nearestOf(h)
+	if r.Small = r.Full < small; r.Small {
+		r.Peak = 0
+	}
+	return r
+}
+
+func (m *Memory) nearestOf(h heap) Reading {
 	byGo := Reading{Used: h.used, Full: m.goLimit / 10 * 9, Reserve: m.goLimit / 10, Each: perConnection}
 	if m.goLimit > 0 {
 		byGo.Peak = float64(h.mapped) / float64(m.goLimit) * shareOfCgroup

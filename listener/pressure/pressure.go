@@ -29,6 +29,8 @@ type Reading struct {
 	// Peak is the usage with garbage, of this moment, as a share of what ends the process. Used may be known late; Peak is
 	// known at once. 0: the resource has no such end.
 	Peak float64
+	// Small means that the process itself takes a large part of Full, so that unexplained memory means little: there is no Cut.
+	Small bool
 }
 
 // The values of Peak from which weir looks more often and allows more only from look to look (soon), lets nothing

@@ -140,7 +140,7 @@ func (b *Backend) halfStays(e *Endpoint) bool {
 // endpoints are counted apart: they do not replace others. The caller holds b.mu.
 func (b *Backend) countOut(terminating bool) (out, all int) {
 	for _, e := range b.endpoints {
-		if e.cfg.Terminating != terminating {
+		if e.cfg.Terminating != terminating || e.ejection != nil && e.ejection.cause == otherFamily { // another address of its name serves
 			continue
 		}
 		all++
@@ -199,6 +199,7 @@ func (e *Endpoint) endEjection() {
 	}
 	e.ejection.timer.Stop()
 	e.ejection = nil
+	e.bad.Store(0) // a status may be the fault of the request: one more must not eject the endpoint again
 	if r := e.results.Load(); r != nil {
 		e.results.Store(newResults(r.within))
 	}
