@@ -127,6 +127,7 @@ func TestDerivedMemoryIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := live()
 			c := greet2(r.dial("web"))
+			defer c.Close() // the next kind begins with nothing charged
 			if kind.window {
 				c.framer.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 0})
 			}
@@ -136,7 +137,7 @@ func TestDerivedMemoryIsCharged(t *testing.T) {
 			var held, used int64
 			eventually(t, "the requests wait, and their memory is charged", func() error {
 				used = r.proxy.Memory.Used()
-				if held = live() - before; used < streams*memory.Exchange || held > used+used/8 { // the runtime rounds up
+				if held = live() - before; used < streams*memory.Exchange || held > used+used/2 { // the runtime rounds up, and other goroutines of the process allocate
 					return fmt.Errorf("%d KiB are held by %d requests, and %d KiB are charged", held>>10, streams, used>>10)
 				}
 				return nil
