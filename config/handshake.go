@@ -72,7 +72,7 @@ func (q *queued) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// send writes what is queued. When the pipe is closed, its writes end at once.
+// send writes the queued bytes to the pipe. Writes to a closed pipe return at once.
 func (q *queued) send() {
 	for b := range q.writes {
 		q.Conn.Write(b)

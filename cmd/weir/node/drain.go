@@ -155,7 +155,7 @@ const (
 	lameDuckAlone = "nobody has asked the health port for a minute"
 )
 
-// unasked is how long nobody has asked the health port if there is no load balancer to wait for.
+// unasked is the time without a request to the health port after which weir waits for no load balancer.
 const unasked = time.Minute
 
 // quietLook is how often weir looks whether load balancers have become quiet.
