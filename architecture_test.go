@@ -85,7 +85,7 @@ var tiers = map[string]int{
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
-	"config/kube/claim": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/gateway": part,
+	"config/kube/claim": part, "config/kube/informer": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/gateway": part,
 
 	"proxy/backend": backends, "proxy/trace": backends, "config/kube": backends, "config/kube/control": backends,
 
