@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -74,7 +73,7 @@ func frozen(t *testing.T, server string) (address string, freeze func()) {
 				return
 			}
 			if !silent.Load() {
-				io.WriteString(to, string(buffer[:n]))
+				to.Write(buffer[:n])
 			}
 		}
 	}
