@@ -81,7 +81,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"pause": bottom, "overlay": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf, "proxy/extauthz": leaf,
+	"pause": bottom, "overlay": bottom, "disk": bottom, "config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/script": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf, "proxy/tally": leaf, "proxy/extauthz": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
@@ -108,6 +108,7 @@ var tiers = map[string]int{
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}:           "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:             "a Conn waits there for its first bytes",
+	{"listener/memory", "listener/conn"}:           "the account is shared out by the levels of client networks",
 	{"config", "proxy/message"}:                    "drop_headers and keep_headers are judged by the names that the data path knows",
 	{"proxy/compress", "proxy/message"}:            "Accept-Encoding is read by the grammar of the data path",
 	{"config", "proxy/expression"}:                 "the expressions of routes are checked by the limits of the data path",
@@ -308,6 +309,15 @@ func TestOnlySocketsListens(t *testing.T) {
 
 // listening returns the names that f uses to listen. Methods named ListenAndServe count for every type.
 func listening(f file) (names []string) {
+	return using(f, func(from, name string) bool {
+		l := listens[from]
+		return l != nil && l.MatchString(name) || strings.HasPrefix(name, "ListenAndServe")
+	})
+}
+
+// using returns the names of other packages that f uses and that wanted selects, such as "os.ReadFile". For a
+// method, from is empty.
+func using(f file, wanted func(from, name string) bool) (names []string) {
 	paths := map[string]string{} // the key is the name of the package in f
 	for _, i := range f.Imports {
 		to, _ := strconv.Unquote(i.Path.Value)
@@ -325,7 +335,7 @@ func listening(f file) (names []string) {
 		if x, ok := s.X.(*ast.Ident); ok {
 			from = paths[x.Name]
 		}
-		if l := listens[from]; l != nil && l.MatchString(s.Sel.Name) || strings.HasPrefix(s.Sel.Name, "ListenAndServe") {
+		if wanted(from, s.Sel.Name) {
 			names = append(names, path.Join(from, s.Sel.Name))
 		}
 		return true
@@ -379,6 +389,11 @@ var unavoidable = map[string]string{
 	"health.Target":                "what a check aims at: health knows no endpoints",
 	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
 	"proxy/http2/core.Server":      "the same",
+	"config.RawTargets":            "the request target of RFC 9112",
+	"proxy/http1.RawTargets":       "the same",
+	"proxy/http2/core.RawTargets":  "the same",
+	"proxy/message.RawTargets":     "the same",
+	"proxy/message.CheckTarget":    "the same",
 	"proxy/message.Target":         "the request target of RFC 9112",
 	"proxy/message.EndpointTarget": "the same",
 	"proxy/message.SetTarget":      "the same",

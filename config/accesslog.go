@@ -28,14 +28,19 @@ type AccessLog struct {
 	Redact []string
 	// Buffer limits the lines that wait for a slow destination, in bytes.
 	Buffer int64
+	// MaxLine limits a line, in bytes. Longer values are cut. 0: DefaultMaxLine.
+	MaxLine int
 }
+
+// DefaultMaxLine is the default of AccessLog.MaxLine.
+const DefaultMaxLine = 16 << 10
 
 // NoAccessLog as a path turns the access log off.
 const NoAccessLog = "off"
 
 // NewAccessLog returns the access log that an empty section of a file asks for.
 func NewAccessLog() *AccessLog {
-	return &AccessLog{Path: "stdout", Format: LogJSON, Sample: 1, Buffer: 16 << 20}
+	return &AccessLog{Path: "stdout", Format: LogJSON, Sample: 1, Buffer: 16 << 20, MaxLine: DefaultMaxLine}
 }
 
 // LogFormat is the format of lines: one of the constants, or else a template, a text with fields
@@ -347,6 +352,7 @@ func (a *AccessLog) section() section {
 		{"sample", a.sample(), "The share of good requests that have a line. A request is good if its status is below 400 and it has no reason. Everything else always has a line."},
 		{"redact", redact, "Names of query parameters whose values weir writes as ***, in target and referer."},
 		{"buffer", size(&a.Buffer, 1<<20, 1<<30), "Maximum memory of the lines that wait for a slow destination. Further lines are dropped and counted."},
+		{"max_line", size(&a.MaxLine, 1<<10, 1<<20), "Maximum length of a line. The longest values of a longer line are cut; such a value ends in ...[cut:N], where N is its whole length in bytes."},
 	}}
 }
 

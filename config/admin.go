@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // Admin is the admin port.
@@ -157,12 +159,15 @@ func (v *draft) adminFiles(folder string) {
 	}
 	if t.ClientCAFile != "" {
 		t.ClientCAPool = v.authorities(&t.ClientCAFile)
+		if cas, err := certificatesOf(t.ClientCAPool); err == nil && !NamesFit(cas) {
+			v.failAt(v.places[&t.ClientCAFile], "the names of its %d CAs take more than %d bytes, and a TLS handshake has no room for more; give a file with the CAs of the admin port's clients alone", len(cas), maxNamesOfCAs)
+		}
 	}
 }
 
 // tokenOf returns the content of a file without white space around it.
 func (v *draft) tokenOf(file *string) Secret {
-	data, err := readRegular(*file, maxPEM)
+	data, err := disk.Read(*file, MaxPEM)
 	if err != nil {
 		v.failAt(v.places[file], "%s cannot be read: %v; give the path of a file with the token in it, starting at the configuration's folder", v.quote(file, *file), reason(err))
 		return ""

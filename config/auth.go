@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproxy/weir/disk"
 	"github.com/weirproxy/weir/proxy/htpasswd"
 	"github.com/weirproxy/weir/proxy/jwt"
 	"github.com/weirproxy/weir/proxy/message"
@@ -402,7 +403,7 @@ const maxAuthFile = 8 << 20
 // ReadAuthFile reads a file of users or keys. Its error is the end of a sentence that begins with
 // the file's name.
 func ReadAuthFile(path string) ([]byte, error) {
-	data, err := readRegular(path, maxAuthFile)
+	data, err := disk.Read(path, maxAuthFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w; give the path of a file, starting at the configuration's folder", reason(err))
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 )
 
@@ -46,6 +47,8 @@ type Backend struct {
 	RampUp time.Duration
 	// HTTP2 offers HTTP/2 to https endpoints, in addition to HTTP/1.1.
 	HTTP2 bool
+	// MaxInterim limits the 1xx responses to a request.
+	MaxInterim int
 	// Lenient lists the faults of HTTP/1.1 responses that weir accepts.
 	Lenient []Leniency
 	// Secure means that a grpc or tcp backend has a tls section, and therefore uses TLS.
@@ -115,8 +118,7 @@ type GRPCCheck struct {
 }
 
 // Ejection takes an endpoint out of use for a while, after consecutive failures or because of
-// a share of failures: failed connections, timeouts and resets. A response of the endpoint
-// itself does not count, whatever its status.
+// a share of failures: failed connections, timeouts, resets, and responses with one of Statuses.
 type Ejection struct {
 	Failures int // consecutive failures, after which weir ejects the endpoint; 0: none do
 	For      time.Duration
@@ -125,6 +127,25 @@ type Ejection struct {
 	Share   float64
 	Minimum int           // requests within Within below which Share does not count; at least 1
 	Within  time.Duration // the time in which Share counts requests
+	// Statuses are the statuses of responses that count as failures. Because of them weir ejects no
+	// endpoint if more than half of the backend's endpoints would be out.
+	Statuses []StatusRange
+}
+
+// Counts reports whether a response with this status is a failure of its endpoint.
+func (e *Ejection) Counts(status int) bool {
+	for _, r := range e.Statuses {
+		if r.Min <= status && status <= r.Max {
+			return true
+		}
+	}
+	return false
+}
+
+// Equal reports whether two backends eject their endpoints in the same way.
+func (e *Ejection) Equal(o *Ejection) bool {
+	return e.Failures == o.Failures && e.For == o.For && e.Share == o.Share && e.Minimum == o.Minimum && e.Within == o.Within &&
+		slices.Equal(e.Statuses, o.Statuses)
 }
 
 // DefaultEjectionFailures is the default of ejection.failures.
@@ -161,11 +182,12 @@ type BackendTLS struct {
 	SHA1 bool
 }
 
-// BackendTimeouts limit how long weir waits for an endpoint. None is ever zero.
+// BackendTimeouts limit how long weir waits for an endpoint. None is ever zero, except StreamIdle.
 type BackendTimeouts struct {
 	Connect      time.Duration // connection, PROXY header and handshake
 	ResponseHead time.Duration // from the end of the request to the end of the response head
 	BodyIdle     time.Duration // wait for more bytes of a body, in either direction
+	StreamIdle   time.Duration // wait for more of a response, if the endpoint owes nothing; 0: BodyIdle
 	KeepAlive    time.Duration // how long weir keeps an idle connection
 }
 

@@ -224,6 +224,8 @@ type Health struct {
 // Drain sets how weir shuts down.
 type Drain struct {
 	LameDuck time.Duration // weir reports unhealthy, and still accepts connections
+	// IfAsked skips LameDuck if the health port got no request within the last minute.
+	IfAsked bool
 	// UntilQuiet ends LameDuck early when no connection was accepted for that long; 0: never.
 	UntilQuiet time.Duration
 	Timeout    time.Duration // then open connections have this time to finish

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // maxCRL limits a file of revocation lists, in bytes: 100,000 revoked certificates take
@@ -76,7 +78,7 @@ func (r *RevocationList) Issuer() string { return r.List.Issuer.String() }
 // ReadRevocationFile reads a file of revocation lists. Its error, like those of the
 // functions below, is the end of a sentence that begins with the file's name.
 func ReadRevocationFile(path string) ([]byte, error) {
-	data, err := readRegular(path, maxCRL)
+	data, err := disk.Read(path, maxCRL)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", reason(err))
 	}
@@ -273,6 +275,19 @@ func CheckSigners(lists []*RevocationList, authorities []*x509.Certificate) erro
 		}
 	}
 	return nil
+}
+
+// maxNamesOfCAs limits the names of CAs that a handshake can have, in bytes. The list of them, and
+// the message around it, have lengths of 16 bits (RFC 8446, section 4.2.4; RFC 5246, section 7.4.4).
+const maxNamesOfCAs = 63 << 10
+
+// NamesFit reports whether a handshake can tell clients the names of these CAs.
+func NamesFit(cas []*x509.Certificate) bool {
+	size := 0
+	for _, ca := range cas {
+		size += 2 + len(ca.RawSubject)
+	}
+	return size <= maxNamesOfCAs
 }
 
 // Authorities parses a file of CA certificates in PEM that was checked before.

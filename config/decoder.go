@@ -213,6 +213,8 @@ func (v *draft) unknownKey(name *Tree, p *path, known []string) (meant string) {
 	if other, is := synonyms[p.pattern()][name.Text]; is {
 		right = "; write " + other.write
 		meant = other.key[strings.LastIndexByte(other.key, '.')+1:]
+	} else if why, is := absent[strings.ToLower(name.Text)]; is {
+		right = "; " + why
 	} else if near := nearest(name.Text, known); near != "" {
 		right = fmt.Sprintf("; did you mean %q?", near)
 		meant = near

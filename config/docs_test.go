@@ -66,7 +66,7 @@ log: {level: info}
 access_log: {path: stdout, filter: {retries: true}}
 traces: {otlp: {url: "http://a:4318"}}
 limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
-kubernetes: {tcp: {config_map: a/b}, ingress_nginx: {config_map: a/b, default_backend: a/b}, gateways: {addresses: {service: {replicas: a/b}}}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}, timeouts: {read: 5s}}
+kubernetes: {tcp: {config_map: a/b}, hosts: [{namespaces: [a], hosts: [a.example]}], ingress_nginx: {config_map: a/b, default_backend: a/b}, gateways: {addresses: {service: {replicas: a/b}}}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}, timeouts: {read: 5s}}
 `
 
 // knownKeys returns the keys that the loader knows, in the form listeners.NAME.address.

@@ -12,7 +12,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Ingress == o.Ingress && r.IngressHost == o.IngressHost &&
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
-		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
+		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes && r.SilentAfter == o.SilentAfter &&
 		r.Backend == o.Backend && slices.EqualFunc(r.Backends, o.Backends, WeightedBackend.equal) && equal(r.Canary, o.Canary) && equal(r.Fallback, o.Fallback) && slices.Equal(r.HashBy, o.HashBy) && equal(r.Sticky, o.Sticky) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
@@ -72,9 +72,9 @@ func (f *Respond) equal(o *Respond) bool {
 func (b *Backend) Equal(o *Backend) bool {
 	return b.Name == o.Name && b.Position == o.Position && b.Namespace == o.Namespace && b.Closed == o.Closed && b.Missing == o.Missing && b.Protocol == o.Protocol &&
 		slices.Equal(b.Endpoints, o.Endpoints) && b.ResolveInterval == o.ResolveInterval && b.Balance == o.Balance && b.Group == o.Group && b.HashSubset == o.HashSubset &&
-		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection == o.Ejection &&
+		b.SendProxy == o.SendProxy && b.Host == o.Host && b.HealthCheck.equal(o.HealthCheck) && b.Ejection.Equal(&o.Ejection) &&
 		b.MaxConnections == o.MaxConnections && b.Queue == o.Queue && b.MaxIdle == o.MaxIdle && b.PreferLocal == o.PreferLocal &&
-		b.RampUp == o.RampUp && b.HTTP2 == o.HTTP2 && slices.Equal(b.Lenient, o.Lenient) && b.Secure == o.Secure &&
+		b.RampUp == o.RampUp && b.HTTP2 == o.HTTP2 && b.MaxInterim == o.MaxInterim && slices.Equal(b.Lenient, o.Lenient) && b.Secure == o.Secure &&
 		b.TLS.equal(&o.TLS) && b.Timeouts == o.Timeouts && b.Retries == o.Retries && equal(b.Sticky, o.Sticky)
 }
 

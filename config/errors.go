@@ -9,6 +9,9 @@ import (
 
 // String returns FILE:LINE:COLUMN, which editors and terminals understand.
 func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File // the file as a whole
+	}
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 

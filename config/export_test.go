@@ -10,7 +10,6 @@ import (
 
 const (
 	LetsEncryptStaging = letsEncryptStaging
-	MaxPEM             = maxPEM
 )
 
 var (
@@ -61,6 +60,9 @@ func Synonyms() map[string]map[string]string {
 	}
 	return all
 }
+
+// Absent has the words for what weir does not do.
+func Absent() map[string]string { return absent }
 
 // PatternsWithExample returns the patterns of the keys that have an example.
 func PatternsWithExample() []string { return slices.Collect(maps.Keys(examples)) }

@@ -7,20 +7,22 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirproxy/weir/disk"
 )
 
-// maxPEM limits a certificate, key or CA file in bytes. The CA bundles of operating
+// MaxPEM limits a certificate, key or CA file in bytes. The CA bundles of operating
 // systems have a quarter of that.
-const maxPEM = 1 << 20
+const MaxPEM = 1 << 20
 
 // renewBefore is how long before the end of a certificate in a file weir begins to warn.
 const renewBefore = 14 * day
@@ -73,7 +75,7 @@ func (v *draft) files(folder string) {
 	v.absolute(&v.shared, folder)
 	if k := v.kubernetes; k != nil && k.Kubeconfig != "" {
 		resolve(&k.Kubeconfig)
-		if _, err := readRegular(k.Kubeconfig, maxPEM); err != nil {
+		if _, err := disk.Read(k.Kubeconfig, MaxPEM); err != nil {
 			v.failAt(v.places[&k.Kubeconfig], "%s cannot be read: %v; give the path of a kubeconfig, or take it out to use the service account of the Pod", v.quote(&k.Kubeconfig, k.Kubeconfig), reason(err))
 		}
 	}
@@ -102,6 +104,9 @@ func (v *draft) files(folder string) {
 		resolve(&t.ClientAuthCA)
 		if t.ClientAuthCA != "" {
 			t.ClientAuthPool = v.authorities(&t.ClientAuthCA)
+			if cas, err := certificatesOf(t.ClientAuthPool); err == nil && !NamesFit(cas) {
+				v.warnAt(v.places[&t.ClientAuthCA], "the names of its %d CAs take more than %d bytes, and a TLS handshake has no room for more, so weir sends none of them; clients that choose their certificate by these names may send none, so use fewer CAs if you can", len(cas), maxNamesOfCAs)
+			}
 			for i := range t.ClientAuthCRL {
 				resolve(&t.ClientAuthCRL[i])
 			}
@@ -219,7 +224,10 @@ func (v *draft) pair(cert, key *string) *x509.Certificate {
 	if !okCert || !okKey {
 		return nil
 	}
-	leaf, err := CheckPair(certPEM, keyPEM)
+	pair, leaf, err := checkPair(certPEM, keyPEM)
+	if err == nil {
+		err = v.tryPair(&pair)
+	}
 	var misfit KeyError
 	switch {
 	case errors.As(err, &misfit):
@@ -242,21 +250,44 @@ func (v *draft) pair(cert, key *string) *x509.Certificate {
 // PEM. The error is a KeyError if the key is the cause. Without an error it returns the
 // leaf.
 func CheckPair(certPEM, keyPEM []byte) (leaf *x509.Certificate, err error) {
+	_, leaf, err = checkPair(certPEM, keyPEM)
+	return leaf, err
+}
+
+func checkPair(certPEM, keyPEM []byte) (pair tls.Certificate, leaf *x509.Certificate, err error) {
 	all, err := certificatesOf(certPEM)
 	if err != nil {
-		return nil, err
+		return pair, nil, err
 	}
-	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		return nil, KeyError{err}
+	if isEncrypted(keyPEM) {
+		return pair, nil, KeyError{errEncrypted}
 	}
-	return all[0], usable(all[0])
+	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		return pair, nil, KeyError{err}
+	}
+	return pair, all[0], usable(all[0])
 }
 
 // KeyError means that a private key cannot be used with its certificate.
 type KeyError struct{ Err error }
 
+var errEncrypted = errors.New(`is encrypted with a password, which weir cannot ask for; write it without one by "openssl pkey -in OLD -out NEW", and let only weir's user read it`)
+
+// isEncrypted reports whether the first private key in PEM is encrypted (RFC 1421 or PKCS #8).
+func isEncrypted(keyPEM []byte) bool {
+	for block, rest := pem.Decode(keyPEM); block != nil; block, rest = pem.Decode(rest) {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED")
+		}
+	}
+	return false
+}
+
 // Error names the cause and the correction.
 func (e KeyError) Error() string {
+	if e.Err == errEncrypted {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
 		strings.TrimPrefix(e.Err.Error(), "tls: "))
 }
@@ -310,32 +341,11 @@ func (v *draft) authorities(file *string) []byte {
 // read returns the content of the file whose path is at dst. It reads only regular files:
 // a pipe or device might never end.
 func (v *draft) read(dst *string) ([]byte, bool) {
-	data, err := readRegular(*dst, maxPEM)
+	data, err := disk.Read(*dst, MaxPEM)
 	if err != nil {
 		v.failAt(v.places[dst], "%s cannot be read: %v; give the path of a PEM file, starting at the configuration's folder", v.quote(dst, *dst), reason(err))
 	}
 	return data, err == nil
-}
-
-// readRegular reads a regular file of at most size bytes.
-func readRegular(path string, size int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, size+1))
-	if err == nil && int64(len(data)) > size {
-		return nil, fmt.Errorf("it is larger than %s", formatSize(size))
-	}
-	return data, err
 }
 
 // reason is err without the path. The caller names the path, or must not name it.

@@ -101,7 +101,7 @@ func TestCertificateFiles(t *testing.T) {
 		`weir.yaml:5:23: certificates[0].cert: "p224.crt" has a P-224 key, which TLS cannot sign with; make it with a P-256 key`+"\n"+
 			`weir.yaml:5:56: certificates[1].cert: "nameless.crt" names no host; make it with subject alternative names`)
 	f(policy+"certificates: [{cert: large.pem, key: '${SECRET}'}]\n",
-		`weir.yaml:5:23: certificates[0].cert: "large.pem" cannot be read: it is larger than 1MiB; give the path of a PEM file, starting at the configuration's folder`+"\n"+
+		`weir.yaml:5:23: certificates[0].cert: "large.pem" cannot be read: it is larger than 1 MiB; give the path of a PEM file, starting at the configuration's folder`+"\n"+
 			`weir.yaml:5:39: certificates[0].key: the value from the environment cannot be read: no such file or directory; give the path of a PEM file, starting at the configuration's folder`)
 	f("certificates: [{cert: a.crt, key: a.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: a.key}}}\n",
 		`weir.yaml:5:53: tls_policies.p.client_auth.ca: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
@@ -219,5 +219,17 @@ func TestFilesOfTLS(t *testing.T) {
 	}
 	if a := c.Certificates[0].ACME; string(a.CAPool) != string(ca) || string(a.Storage) != filepath.Join(dir.path, "state") {
 		t.Errorf("the pool is %q, the storage %q", a.CAPool, string(a.Storage))
+	}
+}
+
+// An encrypted key gets an error of its own, whichever of the two forms it has.
+func TestEncryptedKeys(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	dir.certificate("site", elliptic.P256(), time.Now().Add(365*day), "app.example.org")
+	for label, headers := range map[string]string{"ENCRYPTED PRIVATE KEY": "", "RSA PRIVATE KEY": "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n"} {
+		dir.write("site.key", []byte("-----BEGIN "+label+"-----\n"+headers+"AAAA\n-----END "+label+"-----\n"))
+		if _, errs := dir.parse(certified("- {cert: site.crt, key: site.key}\n") + oneRoute); !strings.Contains(errs, "encrypted with a password") {
+			t.Errorf("%s: %s", label, errs)
+		}
 	}
 }

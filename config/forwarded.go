@@ -76,7 +76,7 @@ var keptHeader = headerName(func(id message.ID) string {
 // other.
 func (v *draft) checkForwarded(l *Listener) {
 	if l.Protocol == ProtocolTCP {
-		for _, dst := range []any{&l.PublicPort, &l.TrustForwarded, &l.Trust, &l.DropHeaders, &l.KeepHeaders} {
+		for _, dst := range []any{&l.PublicPort, &l.TrustForwarded, &l.Trust, &l.DropHeaders, &l.KeepHeaders, &l.Lenient} {
 			if v.given(dst) {
 				v.failAt(v.places[dst], "a tcp listener has no HTTP headers; take this out")
 			}

@@ -145,3 +145,28 @@ var synonyms = map[string]map[string]synonym{
 		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`},
 	},
 }
+
+// What weir does not do, and what to use. docs/not.md has the same list for readers.
+const (
+	noFiles    = "weir does not serve files; use a file server such as nginx or Caddy as a backend"
+	noFastCGI  = "weir does not speak FastCGI, uWSGI or SCGI; use the application's HTTP server, or nginx or Caddy in front of it, as a backend"
+	noCache    = "weir does not cache responses; use a cache such as Varnish as a backend, or a CDN in front of weir"
+	noScripts  = "weir does not run scripts or plugins; use an auth entry with forward, which asks a server of yours about each request"
+	noFirewall = "weir does not inspect requests for attacks; use a web application firewall in front of weir or as a backend"
+	noPlaces   = "weir does not know the countries of addresses; use clients with a list of networks"
+	noUDP      = "weir does not forward UDP; use the load balancer or nftables for these ports"
+	noBodies   = "weir does not change the bodies of responses, except to compress them; let the application do it"
+	noMail     = "weir does not speak mail protocols; use a listener with protocol tcp, which forwards their bytes"
+	noForward  = "weir does not serve as a proxy to arbitrary hosts; use a forward proxy such as Squid"
+)
+
+// absent has words of other programs for what weir does not do, in every section.
+var absent = map[string]string{
+	"root": noFiles, "alias": noFiles, "index": noFiles, "autoindex": noFiles, "try_files": noFiles, "file_server": noFiles, "static": noFiles, "browse": noFiles,
+	"fastcgi": noFastCGI, "fastcgi_pass": noFastCGI, "php_fastcgi": noFastCGI, "php": noFastCGI, "uwsgi": noFastCGI, "uwsgi_pass": noFastCGI, "scgi": noFastCGI, "scgi_pass": noFastCGI,
+	"cache": noCache, "proxy_cache": noCache, "proxy_cache_path": noCache, "proxy_cache_valid": noCache, "http_cache": noCache,
+	"lua": noScripts, "lua_load": noScripts, "plugins": noScripts, "plugin": noScripts, "wasm": noScripts, "njs": noScripts,
+	"modsecurity": noFirewall, "waf": noFirewall, "coraza": noFirewall, "geoip": noPlaces, "geoip2": noPlaces,
+	"udp": noUDP, "sub_filter": noBodies, "replace_response": noBodies, "templates": noBodies, "mail": noMail, "smtp": noMail, "imap": noMail,
+	"forward_proxy": noForward, "http_proxy": noForward,
+}

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,18 @@ func TestHints(t *testing.T) {
 			if pattern != "" && !slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, pattern+".") }) {
 				t.Errorf("%s is no section", pattern)
 			}
+		}
+	}
+	page, err := os.ReadFile("../docs/not.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, why := range config.Absent() {
+		if slices.ContainsFunc(known, func(k string) bool { return k == word || strings.HasSuffix(k, "."+word) }) {
+			t.Errorf("weir does %q: it is a key", word)
+		}
+		if !strings.Contains(string(page), "`"+word+"`") {
+			t.Errorf("docs/not.md lacks %s: %s", word, why)
 		}
 	}
 	for _, pattern := range config.PatternsWithExample() {

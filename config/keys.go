@@ -49,7 +49,7 @@ func newRoot() *root {
 		admin: &Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		drain: Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute},
 		log:   Log{Level: "info", Format: "auto"},
-		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 128, Loop: 3,
+		limits: Limits{Pending: 16384, PendingPerSource: 1024, HeadBytes: 64 << 10, HeadFields: 256, Loop: 3,
 			Clients: ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}},
 	}
 }
@@ -67,6 +67,7 @@ type draft struct {
 	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files
+	tried  map[string]error       // see tryPair
 	unread bool                   // weir could not read a certificate file, so its names are unknown
 	parts  []*Route               // see splitRoutes
 }
@@ -75,8 +76,11 @@ type draft struct {
 func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
-	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
-		v.drain.LameDuck = 0 // neither a load balancer nor the cluster sees the drain
+	if v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
+		v.drain.IfAsked = true // only a load balancer that asks the health port sees the drain
+		if v.health == nil {
+			v.drain.LameDuck = 0
+		}
 	}
 }
 
@@ -160,11 +164,15 @@ func newListener(name string) *Listener {
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
+		StreamIdle:  DefaultStreamIdle,
 		BodyMinRate: 240,
 		KeepAlive:   6 * time.Minute,
 		TunnelIdle:  time.Hour,
 	}}
 }
+
+// DefaultStreamIdle is the stream_idle of a listener or backend that sets neither it nor body_idle.
+const DefaultStreamIdle = time.Hour
 
 func (l *Listener) name() string { return l.Name }
 
@@ -180,6 +188,7 @@ func (l *Listener) section() section {
 		{"trust", list(&l.Trust, trust.at).byDefault("[for, proto]"), "Which HTTP headers weir keeps from the proxies in trust_forwarded. List only those that each of these proxies always sets itself."},
 		{"drop_headers", list(&l.DropHeaders, droppedHeader.at), "Names of HTTP headers that weir drops from every request, whatever its sender, besides those that it drops anyway. Not on tcp listeners."},
 		{"keep_headers", list(&l.KeepHeaders, keptHeader.at), "Names of HTTP headers that weir drops by default and that this listener keeps, from every sender. Not on tcp listeners."},
+		{"lenient", list(&l.Lenient, requestLeniency.at), "Faults in requests that weir accepts from clients. Not on tcp listeners."},
 		{"http2", mapping(l.http2).shownIf(l.Protocol != ProtocolTCP), "HTTP/2 for clients: a mapping, or true or false for offer. Not on tcp listeners."},
 		{"timeouts", mapping(l.Timeouts.section), "How long weir waits for clients."},
 	}}
@@ -196,11 +205,22 @@ func (l *Listener) http2() section {
 	}}
 }
 
+// boundSilence makes a body_idle that the file has limit the silence of streams too, unless the file has
+// stream_idle.
+func boundSilence(streamIdle *time.Duration) func(*draft, keySet, *Tree, path) {
+	return func(_ *draft, there keySet, _ *Tree, _ path) {
+		if there.has("body_idle") && !there.has("stream_idle") {
+			*streamIdle = 0
+		}
+	}
+}
+
 func (t *ListenerTimeouts) section() section {
-	return section{object: t, keys: []key{
+	return section{object: t, check: boundSilence(&t.StreamIdle), keys: []key{
 		{"handshake", duration(&t.Handshake, time.Second, 5*time.Minute), "From the end of the PROXY header to the end of the TLS handshake. Also how long weir waits for the first bytes, if they decide the route."},
 		{"request_head", duration(&t.RequestHead, time.Second, 10*time.Minute), "From the first byte of a request head to its end. For the first request of a connection it starts at the end of the handshake."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a request body, or for the client to read each write of a response."},
+		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a request body may be silent while its client owes nothing: in gRPC calls, and once the response has begun. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
 		{"body_min_rate", size(&t.BodyMinRate, 0, 1<<20), "Minimum upload rate of a request body, in bytes per second, measured over body_idle. 0B means no minimum rate. Not for gRPC calls."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long an idle connection may wait for the next request. Set it longer than the idle timeout of the load balancer in front."},
 		{"tunnel_idle", duration(&t.TunnelIdle, time.Second, 30*day), "weir ends a tunnel that carried no bytes in either direction for this long."},
@@ -258,6 +278,7 @@ func (r *HeaderRule) section() section {
 	return section{object: r, keys: []key{
 		{"from", list(&r.From, prefix.at).required("[10.0.0.0/8]"), "Peer networks (CIDR). A policy may name each network once."},
 		{"header", oneOf(HeaderRequire, HeaderOptional, HeaderDiscard, HeaderNone, HeaderDeny).at(&r.Mode).required("require"), "require: weir closes the connection if no valid PROXY header arrives in time. optional: the peer may send one, and must send the first bytes. discard: weir reads it, but keeps the peer address. none: weir does not parse PROXY headers. deny: weir closes the connection at once."},
+		{"mixed_families", truth(&r.MixedFamilies), "Accept v1 PROXY headers with one IPv4 and one IPv6 address, which nginx writes for clients that another proxy named. The specification has no such PROXY header, and weir refuses it by default."},
 	}}
 }
 
@@ -271,7 +292,7 @@ func (h *Health) section() section {
 
 func (d *Drain) section() section {
 	return section{object: d, keys: []key{
-		{"lame_duck", duration(&d.LameDuck, 0, time.Hour).byDefault("30s; 0s without both health and kubernetes"), "How long after SIGTERM the health port answers 503 while weir still accepts connections. Then all ports close. 0s: the ports close at once."},
+		{"lame_duck", duration(&d.LameDuck, 0, time.Hour).byDefault("30s; 0s without both health and kubernetes, and if nobody has asked the health port for a minute"), "How long after SIGTERM the health port answers 503 while weir still accepts connections. Then all ports close. 0s: the ports close at once."},
 		{"until_quiet", duration(&d.UntilQuiet, 0, time.Hour), "End lame_duck early, when no connection has arrived for this long. Load balancers that ask the health port must first have seen two answers 503. 0s: never."},
 		{"timeout", duration(&d.Timeout, time.Second, day), "How long active requests and tunnels may continue after lame_duck. Then weir aborts them."},
 	}}

@@ -15,11 +15,11 @@ func NewBackend(name string) Backend { return *newBackend(name) }
 func newBackend(name string) *Backend {
 	return &Backend{
 		Name:     name,
-		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
+		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true, MaxInterim: 16,
 		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
-		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
+		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: 5 * time.Minute, BodyIdle: time.Minute, StreamIdle: DefaultStreamIdle, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
 	}
 }
@@ -29,7 +29,8 @@ func (b *Backend) name() string { return b.Name }
 var (
 	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	balance           = oneOf(LeastRequests, RoundRobin, Hash)
-	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked)
+	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
+	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
 )
 
 func (b *Backend) section() section {
@@ -57,6 +58,7 @@ func init() { // functions of the table use the table
 		{"queue", lazily(nil, func(b *Backend) value { return mapping(b.Queue.section) }), "The queue for requests and tunnels above max_connections."},
 		{"max_idle", lazily(nil, func(b *Backend) value { return number(&b.MaxIdle, 0, 100_000) }), "Maximum number of idle connections kept per endpoint."},
 		{"http2", lazily(nil, func(b *Backend) value { return truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true") }), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
+		{"max_interim_responses", lazily(nil, func(b *Backend) value { return number(&b.MaxInterim, 1, 10_000).shownIf(b.Protocol != ProtocolTCP) }), "Maximum number of 1xx responses, such as 102 and 103, that an endpoint may send before the response to a request. Not for tcp."},
 		{"lenient", lazily(func(b *Backend) any { return &b.Lenient }, func(b *Backend) value { return list(&b.Lenient, leniency.at) }), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
 		{"tls", lazily(nil, func(b *Backend) value { return mapping(b.TLS.section).shownIf(b.UsesTLS()) }), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
 		{"timeouts", lazily(nil, func(b *Backend) value { return mapping(b.Timeouts.section) }), "How long weir waits for endpoints."},
@@ -85,15 +87,25 @@ func backendProtocol(dst *Protocol) value {
 	return known
 }
 
-// Leniency is a fault of HTTP/1.1 responses that a backend may accept.
+// Leniency is a fault of HTTP/1.1 responses that a backend may accept, or a fault of requests that a listener may
+// accept.
 type Leniency string
 
-// The faults of HTTP/1.1 responses.
+// The faults of HTTP/1.1 responses. BareLF and ControlCharacters are also faults of requests.
 const (
 	BareLF            Leniency = "bare_lf"
 	ChunkedHTTP10     Leniency = "chunked_http10"
 	FoldedLines       Leniency = "folded_lines"
 	LengthWithChunked Leniency = "length_with_chunked"
+	TwiceChunked      Leniency = "twice_chunked"
+	IdentityEncoding  Leniency = "identity_encoding"
+	ControlCharacters Leniency = "control_characters"
+)
+
+// The other faults of requests. RawTargets applies to HTTP/2 as well.
+const (
+	EqualLengths Leniency = "equal_lengths"
+	RawTargets   Leniency = "raw_targets"
 )
 
 func (b *Backend) endpoints() value {
@@ -266,21 +278,25 @@ func (h *HTTPCheck) status() value {
 
 func (e *Ejection) section() section {
 	byShare := e.Share > 0
-	return section{object: e, rules: ejectionRules, check: checkEjection, keys: []key{
+	return section{object: e, rules: ejectionRules, check: e.check, keys: []key{
 		{"failures", number(&e.Failures, 0, 1000), "Consecutive failures (connection refused, reset or timed out) before an endpoint is ejected; 0 turns this off."},
 		{"for", duration(&e.For, 100*time.Millisecond, time.Hour), "How long an endpoint stays ejected."},
 		{"share", share(&e.Share).shownIf(byShare), "Share of failed requests at which an endpoint is ejected, unless more than half of the backend's endpoints would be out; 0 turns this off."},
+		{"statuses", list(&e.Statuses, errorStatus), "Statuses of responses that count as failures too, from 400 to 599, or ranges of them. They eject no endpoint if more than half of the backend's endpoints would be out."},
 		{"minimum", number(&e.Minimum, 1, 1_000_000).shownIf(byShare), "Minimum number of requests to an endpoint within the time of within, below which share does not count. Only with share."},
 		{"within", duration(&e.Within, time.Second, 10*time.Minute).shownIf(byShare), "The time in which share counts the requests to an endpoint. Only with share."},
 	}}
 }
 
-// checkEjection reports keys that have no effect.
-func checkEjection(v *draft, there keySet, n *Tree, p path) {
+// check reports keys that have no effect.
+func (e *Ejection) check(v *draft, there keySet, n *Tree, p path) {
 	for _, key := range []string{"minimum", "within"} {
 		if there.has(key) && !there.has("share") {
 			v.fail(n, p, "%s has no effect without share; give share as well, such as 0.5", key)
 		}
+	}
+	if there.has("statuses") && there.has("failures") && e.Failures == 0 && !there.has("share") {
+		v.fail(n, p, "statuses have no effect with failures 0 and no share; take failures out, or give share as well, such as 0.5")
 	}
 }
 
@@ -320,10 +336,11 @@ func parseServerName(s string) (string, error) {
 }
 
 func (t *BackendTimeouts) section() section {
-	return section{object: t, keys: []key{
+	return section{object: t, check: boundSilence(&t.StreamIdle), keys: []key{
 		{"connect", duration(&t.Connect, 10*time.Millisecond, 5*time.Minute), "For the TCP connection, the PROXY header and the TLS handshake together."},
 		{"response_head", duration(&t.ResponseHead, 10*time.Millisecond, day), "From the end of the request to the end of the response head."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a body, in either direction."},
+		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a response of unknown length may be silent: server-sent events, gRPC calls. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long weir keeps an idle connection. Set it shorter than the endpoint's own idle timeout."},
 	}}
 }

@@ -40,6 +40,9 @@ func init() { // functions of the table use the table
 		}), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
 		{"alpn", lazily(func(r *Route) any { return &r.ALPN }, func(r *Route) value { return list(&r.ALPN, protocolName.at) }), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
 		{"first_bytes", lazily(func(r *Route) any { return &r.FirstBytes }, func(r *Route) value { return firstBytes.at(&r.FirstBytes) }), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
+		{"silent_after", lazily(func(r *Route) any { return &r.SilentAfter }, func(r *Route) value {
+			return duration(&r.SilentAfter, 100*time.Millisecond, time.Minute).shownIf(r.SilentAfter != 0).byDefault("never")
+		}), "With first_bytes: a client that has sent no byte for this long goes to this route too, because some SSH clients wait for the server's banner. Less than timeouts.handshake of the listeners."},
 		{"backend", lazily(func(r *Route) any { return &r.Backend }, func(r *Route) value { return text(&r.Backend) }), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
 		{"backends", lazily(func(r *Route) any { return &r.Backends }, func(r *Route) value { return r.weightsKey().byDefault("only backend") }), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
 		{"redirect", lazily(func(r *Route) any { return &r.Redirect }, func(r *Route) value { return r.redirectKey().byDefault("none").forRequests() }), "Redirects each request to its own URL with https: https, or a mapping."},
@@ -121,7 +124,7 @@ func mayMatchPath(expr string) bool {
 	return err != nil || slices.ContainsFunc(all, func(s string) bool { return s == "" || s[0] == '/' })
 }
 
-// parsePath refuses paths that can never match: weir answers 400 to dot segments,
+// parsePath refuses paths that can never match without raw_targets: weir answers 400 to dot segments,
 // backslashes and broken escapes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
@@ -136,7 +139,7 @@ func parsePath(s string) (Path, error) {
 	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > 0x7e }):
 		return Path{}, fmt.Errorf("has spaces or is not ASCII; percent-encode it, with %%20 for a space")
 	case strings.Contains(value, `\`) || strings.Contains(lower, "%5c"):
-		return Path{}, fmt.Errorf("has a backslash, and weir refuses every request with one; remove it")
+		return Path{}, fmt.Errorf("has a backslash, which servers read in different ways; remove it")
 	}
 	for segment := range strings.SplitSeq(strings.ReplaceAll(lower, "%2e", "."), "/") {
 		if segment == "." || segment == ".." {

@@ -216,9 +216,16 @@ func suiteWords() (names []string) {
 	return names
 }
 
+// openSSLName returns OpenSSL's name of a suite, such as ECDHE-RSA-AES128-GCM-SHA256.
+var openSSLName = strings.NewReplacer("TLS_RSA_WITH_", "", "TLS_", "", "_WITH_", "-", "CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305",
+	"3DES_EDE_CBC_SHA", "DES-CBC3-SHA", "AES_128_CBC", "AES128", "AES_256_CBC", "AES256", "AES_128", "AES128", "AES_256", "AES256", "RC4_128", "RC4", "_", "-").Replace
+
 func parseSuite(s string) (uint16, error) {
 	var names []string
 	for _, c := range suites {
+		if s == openSSLName(c.Name) {
+			return 0, fmt.Errorf("is OpenSSL's name of the suite; write %q", c.Name)
+		}
 		only13 := !worksWith(c, tls.VersionTLS12)
 		switch {
 		case c.Name == s && only13:
@@ -232,10 +239,10 @@ func parseSuite(s string) (uint16, error) {
 	switch near := nearest(s, names); {
 	case near != "":
 		return 0, fmt.Errorf("is not a cipher suite that weir has; did you mean %q?", near)
-	case strings.Contains(s, "_DHE_"):
+	case strings.Contains(s, "_DHE_") || strings.HasPrefix(s, "DHE-"):
 		return 0, fmt.Errorf("is not a cipher suite that weir has: Go has no DHE; write the suite with ECDHE instead")
 	}
-	return 0, fmt.Errorf(`is not a cipher suite that weir has; write an IANA name such as "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"`)
+	return 0, fmt.Errorf(`is not a cipher suite that weir has; write an IANA name such as "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", one for each suite`)
 }
 
 // curves has the names of curves in this configuration and at IANA.

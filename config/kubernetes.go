@@ -43,6 +43,8 @@ type Kubernetes struct {
 	RequireLocal []ObjectName
 	// HostOwnership decides whether Ingresses of several namespaces may share a host.
 	HostOwnership HostOwnership
+	// Hosts are those that belong to certain namespaces alone; see RefusesHost.
+	Hosts []ListedHosts
 	// OperatorNamespaces are the namespaces whose annotations may decide whether a node
 	// is healthy; AllNamespaces in the list means all of them. Empty: the file has no
 	// list, and all namespaces may.
@@ -85,7 +87,73 @@ const (
 	// SharedHosts gives each path of a host to the oldest Ingress that has both, in any
 	// namespace.
 	SharedHosts HostOwnership = "shared"
+	// OwnedByList is like SharedHosts, and refuses all hosts that Kubernetes.Hosts does not list.
+	OwnedByList HostOwnership = "listed"
 )
+
+// ListedHosts are hosts that only objects of certain namespaces may name.
+type ListedHosts struct {
+	Namespaces []string // never empty
+	// Hosts are never empty. A wildcard stands for one label or more, and for the wildcards below it.
+	Hosts []string
+}
+
+// RefusesHost returns why objects of the namespace do not get the host, or an empty text. The text follows the host. Of
+// the listed hosts that are the host, or wildcards above it, the longest one decides. A wildcard (** for one label or
+// more) that is in none of them must not include hosts of other namespaces.
+func (k *Kubernetes) RefusesHost(namespace, host string) string {
+	best, has := "", false
+	for _, r := range k.Hosts {
+		for _, listed := range r.Hosts {
+			if within(listed, host) && (best == "" || len(strings.TrimPrefix(listed, "*.")) >= len(strings.TrimPrefix(best, "*."))) {
+				has = has && listed == best || slices.Contains(r.Namespaces, namespace)
+				best = listed
+			}
+		}
+	}
+	switch {
+	case has:
+		return ""
+	case best != "":
+		return fmt.Sprintf("belongs to the namespaces %s (kubernetes.hosts in weir's configuration lists %s for them)", strings.Join(k.listedFor(best), ", "), best)
+	case k.HostOwnership == OwnedByList:
+		return "is not in the list kubernetes.hosts in weir's configuration, and others are refused (host_ownership: listed)"
+	}
+	for _, r := range k.Hosts {
+		for _, listed := range r.Hosts {
+			if includes(host, listed) && !slices.Contains(k.listedFor(listed), namespace) {
+				return fmt.Sprintf("includes %s, which belongs to the namespaces %s (kubernetes.hosts in weir's configuration)", listed, strings.Join(k.listedFor(listed), ", "))
+			}
+		}
+	}
+	return ""
+}
+
+// listedFor are the namespaces of a listed host.
+func (k *Kubernetes) listedFor(host string) (all []string) {
+	for _, r := range k.Hosts {
+		if slices.Contains(r.Hosts, host) {
+			all = append(all, r.Namespaces...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// within reports whether a host is a listed one, or below a listed wildcard.
+func within(listed, host string) bool {
+	parent, wild := strings.CutPrefix(listed, "*.")
+	return listed == host || wild && strings.HasSuffix(host, "."+parent)
+}
+
+// includes reports whether a wildcard stands for names of a listed host.
+func includes(wildcard, listed string) bool {
+	if parent, deep := strings.CutPrefix(wildcard, "**."); deep {
+		return strings.HasSuffix(listed, "."+parent)
+	}
+	_, above, _ := strings.Cut(listed, ".")
+	return strings.HasPrefix(wildcard, "*.") && !strings.HasPrefix(listed, "*") && wildcard == "*."+above
+}
 
 // AllNamespaces in a list means every namespace.
 const AllNamespaces = "*"
@@ -164,7 +232,8 @@ func (k *Kubernetes) section() section {
 		{"ingress_nginx", optional(&k.IngressNginx, func() *IngressNginx { return &IngressNginx{} }, (*IngressNginx).section).byDefault("none"), "Settings of ingress-nginx's controller that weir applies to Ingresses."},
 		{"timeouts", mapping(k.Timeouts.section).shownIf(k.Timeouts != KubernetesTimeouts{}).byDefault("those of weir"), "Timeouts for Ingresses without annotations for them."},
 		{"require_local", list(&k.RequireLocal, objectName.at), "Services, as namespace/name, that need a ready endpoint on this node; without one, the health port answers 503."},
-		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace."},
+		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts, OwnedByList).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace. listed: as shared, and hosts that are not in hosts are refused."},
+		{"hosts", inPlace(&k.Hosts, func() ListedHosts { return ListedHosts{} }, (*ListedHosts).section).byDefault("none"), "Hosts that belong to certain namespaces alone: objects of other namespaces do not get them."},
 		{"operator_namespaces", listOrNone(&k.OperatorNamespaces, namespaceOrAll.at).byDefault("every namespace"), "The namespaces whose annotations may affect the health of nodes. \"*\" means every namespace; the empty list means none."},
 		{"tcp", optional(&k.TCP, func() *KubernetesTCP { return &KubernetesTCP{} }, (*KubernetesTCP).section).byDefault("none"), "Raw TCP ports, configured by a ConfigMap as for ingress-nginx."},
 		{"gateways", optional(&k.Gateways, newGateways, (*Gateways).section).byDefault("none"), "weir serves objects of the Gateway API."},
@@ -178,6 +247,13 @@ func (i *IngressNginx) section() section {
 	return section{object: i, keys: []key{
 		{"config_map", objectName.at(&i.ConfigMap).required("ingress-nginx/ingress-nginx-controller"), "The ConfigMap, as namespace/name, that configures ingress-nginx. weir applies its keys to Ingresses, with ingress-nginx's defaults, except for those that decide whom to trust. This file takes precedence."},
 		{"default_backend", objectName.at(&i.DefaultBackend).byDefault("none"), "The Service, as namespace/name, that shows the errors of custom-http-errors for Ingresses without the annotation default-backend (ingress-nginx's --default-backend-service). weir uses its first TCP port."},
+	}}
+}
+
+func (l *ListedHosts) section() section {
+	return section{object: l, keys: []key{
+		{"namespaces", list(&l.Namespaces, namespace.at).required("[team-a]"), "The namespaces to which the hosts belong."},
+		{"hosts", list(&l.Hosts, host.at).required(`"[\"*.a.example.org\"]"`), "The hosts. *.a.example.org is all names below a.example.org. If several entries have a host, the most specific one decides."},
 	}}
 }
 

@@ -38,6 +38,8 @@ type Listener struct {
 	// KeepHeaders are the HTTP headers that weir keeps although it would drop them by
 	// default. They are spelled as in the file.
 	DropHeaders, KeepHeaders []string
+	// Lenient lists the faults of requests that weir accepts.
+	Lenient []Leniency
 	// HTTP2 is the zero value on tcp listeners.
 	HTTP2    ListenerHTTP2
 	Timeouts ListenerTimeouts
@@ -66,7 +68,7 @@ type ListenerHTTP2 struct {
 	MaxStreams int
 }
 
-// ListenerTimeouts limit how long weir waits for a client. None is ever zero.
+// ListenerTimeouts limit how long weir waits for a client. None is ever zero, except StreamIdle.
 type ListenerTimeouts struct {
 	// Handshake limits ClientHello and TLS handshake together. It also limits the wait
 	// for the first bytes if weir has to look at them. It counts from the end of the
@@ -78,6 +80,9 @@ type ListenerTimeouts struct {
 	// BodyIdle limits the wait for more bytes of a request body, or for the client to
 	// read more of a response.
 	BodyIdle time.Duration
+	// StreamIdle limits the wait for more bytes of a request body that the client does not owe:
+	// of a gRPC call, or once the response has begun. 0: BodyIdle limits it.
+	StreamIdle time.Duration
 	// BodyMinRate is the minimum rate of a request body in bytes per second, measured
 	// over BodyIdle; 0: any rate.
 	BodyMinRate int64
@@ -117,4 +122,6 @@ type HeaderPolicy struct {
 type HeaderRule struct {
 	From []netip.Prefix
 	Mode HeaderMode
+	// MixedFamilies accepts v1 headers with one IPv4 and one IPv6 address.
+	MixedFamilies bool
 }

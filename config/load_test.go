@@ -76,7 +76,7 @@ func TestAcceptance(t *testing.T) {
 	if got := c.Backends[0].Endpoints[1]; got.Weight != 2 || got.Node != "node-b" {
 		t.Errorf("endpoint is %+v", got)
 	}
-	if got, want := c.HeaderPolicies[0].Rules[1], (config.HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, config.HeaderOptional}); !reflect.DeepEqual(got, want) {
+	if got, want := c.HeaderPolicies[0].Rules[1], (config.HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, config.HeaderOptional, false}); !reflect.DeepEqual(got, want) {
 		t.Errorf("rule is %+v", got)
 	}
 	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") ||
@@ -118,20 +118,20 @@ func TestDefaults(t *testing.T) {
 		Landlock:       true,
 		Seccomp:        true,
 		UpgradeTimeout: time.Minute,
-		Listeners:      []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
+		Listeners:      []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, time.Hour, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies:    []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
 		Routes:         []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
 		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
-			Ejection:    config.Ejection{Failures: 5, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
+			Ejection:    config.Ejection{Failures: 5, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256, MaxInterim: 16,
 			TLS:      config.BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
-			Timeouts: config.BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: config.Retries{3, 0.2},
+			Timeouts: config.BackendTimeouts{5 * time.Second, 5 * time.Minute, time.Minute, time.Hour, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
-		Drain:  config.Drain{Timeout: 2 * time.Minute},
+		Drain:  config.Drain{IfAsked: true, Timeout: 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
-		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 128, 3},
+		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 256, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
@@ -338,7 +338,7 @@ backends:
 `,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
-		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n- {listeners: [web], paths: ['~/g/([^/]+)/(.*)'], backend: app, rewrite: {path: '/x/$2/$1'}, access_log: false, compress: true}\n- {listeners: [web], paths: [/c], backend: app, access_log: true, cors: {origins: ['https://App.test:443', 'https://**.app.test:8443'], methods: [GET, PUT], headers: [X-Token], expose: [X-Total], credentials: true, max_age: 10m}}\n- {listeners: [web], paths: [/d], backend: app, cors: {origins: ['*'], methods: ['*'], headers: ['*'], expose: ['*']}}\naccess_log: {sample: 0.25, format: ecs, fields: [default, path, \"request_header:X-A\"], omit: [host], filter: {kinds: [http], status: [404, \"500-599\"], min_duration: 1s, retries: true}, buffer: 1MiB}\n",
+		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n- {listeners: [web], paths: ['~/g/([^/]+)/(.*)'], backend: app, rewrite: {path: '/x/$2/$1'}, access_log: false, compress: true}\n- {listeners: [web], paths: [/c], backend: app, access_log: true, cors: {origins: ['https://App.test:443', 'https://**.app.test:8443'], methods: [GET, PUT], headers: [X-Token], expose: [X-Total], credentials: true, max_age: 10m}}\n- {listeners: [web], paths: [/d], backend: app, cors: {origins: ['*'], methods: ['*'], headers: ['*'], expose: ['*']}}\naccess_log: {sample: 0.25, format: ecs, fields: [default, path, \"request_header:X-A\"], omit: [host], filter: {kinds: [http], status: [404, \"500-599\"], min_duration: 1s, retries: true}, buffer: 1MiB, max_line: 4KiB}\n",
 		small + "limits: {clients: {connections: 300, rate: 400/m, burst: 800, prefix: {ipv4: 24}, except: [192.0.2.0/24, '2001:db8::/32']}}\n",
 		small + "limits: {clients: {rate: 1000000/h}}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\nmetrics: {per_endpoint: false, buckets: [1ms, 1s], native_histograms: true}\ntraces: {otlp: {url: \"grpcs://a:4317\"}, sample: 1, service: edge}\naccess_log: {path: stderr, format: \"{time} {{ {status}\"}\n",
@@ -425,6 +425,8 @@ func TestKubernetes(t *testing.T) {
 	f(`{publish: none}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
 	f(`{host_ownership: namespace, operator_namespaces: [weir, "*"]}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
 		Listeners: []string{"web", "secure"}, HostOwnership: config.OwnedByNamespace, OperatorNamespaces: []string{"weir", "*"}})
+	f(`{host_ownership: listed, hosts: [{namespaces: [team-a], hosts: ["*.A.example.com"]}]}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, HostOwnership: config.OwnedByList, Hosts: []config.ListedHosts{{[]string{"team-a"}, []string{"*.a.example.com"}}}})
 	f(`{operator_namespaces: []}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
 }
 

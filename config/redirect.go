@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func (r *Route) redirectKey() value {
 			{"to", newURL.at(&d.To), "The whole new URL, with variables such as {uri}. Not together with the other keys, except status."},
 			{"scheme", d.schemeValue().byDefault("https; with host, prefix or path, the request's"), "The scheme of the new URL."},
 			{"host", redirectHost.at(&d.Host).byDefault("the request's"), "The host of the new URL, without port."},
-			{"port", number(&d.Port, 1, 65535).shownIf(d.Port != 0).byDefault("443; with host, prefix or path, the request's, or the default of scheme"), "The port of the new URL. weir leaves the default port of the scheme out."},
+			{"port", number(&d.Port, 1, 65535).shownIf(d.Port != 0).byDefault("the public_port of the tls listener with the same host, or 443; with host, prefix or path, the request's, or the default of scheme"), "The port of the new URL. weir leaves the default port of the scheme out."},
 			{"prefix", newPath.at(&d.Prefix).byDefault("the path stays"), "Replaces the part of the path that the route matched, as in rewrite."},
 			{"path", pathTemplate.at(&d.Path).byDefault("the path stays"), "Replaces the whole path, as in rewrite. The query stays."},
 			{"status", redirectStatus(&d.Status), "The status of the redirect. Permanent: 308 keeps the method, 301 works with very old clients. Temporary: 307 keeps the method, 302 is the old form."},
@@ -190,6 +191,9 @@ func (v *draft) checkRedirect(r *Route) {
 		}
 	}
 	at := v.places[&r.Redirect]
+	if !r.Redirect.Moves() && !v.given(&r.Redirect.Port) {
+		r.Redirect.Port = v.portForHTTPS(r)
+	}
 	if r.Redirect.Moves() && v.hasBackend(r) {
 		v.failAt(at, "the redirect answers all requests (to, host, prefix or path), so none reaches a backend; take redirect or backend out")
 		return
@@ -217,6 +221,29 @@ func (v *draft) checkRedirect(r *Route) {
 			return
 		}
 	}
+}
+
+// portForHTTPS is the public_port of the tls listeners to which a redirect of r leads: those of
+// routes that have a host of r, or else all. It is 443 if they have none, or different ones.
+func (v *draft) portForHTTPS(r *Route) int {
+	ports := map[int]bool{}
+	for _, onlyOfHosts := range []bool{true, false} {
+		for _, l := range v.listeners {
+			has := func(host string) bool { return v.groups[hostOn{l.Name, host}] != nil }
+			if l.Protocol == ProtocolTLS && (!onlyOfHosts || slices.ContainsFunc(v.hostsOf(r), has)) {
+				ports[l.PublicPort] = true
+			}
+		}
+		if len(ports) > 0 {
+			break
+		}
+	}
+	for port := range ports {
+		if len(ports) == 1 && port != 0 {
+			return port
+		}
+	}
+	return 443
 }
 
 // checkHSTS reports values of HSTS that browsers ignore, or that weir never sends.

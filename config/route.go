@@ -63,7 +63,10 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string // empty: Backends, or weir answers all requests, see Answers
+	// SilentAfter is for FirstBytes: after this time without a byte a connection goes to this route as
+	// well; 0: never.
+	SilentAfter time.Duration
+	Backend     string // empty: Backends, or weir answers all requests, see Answers
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends []WeightedBackend

@@ -149,6 +149,7 @@ func (v *draft) checkShape(r *Route) {
 			refuse(dst, "first_bytes routes carry tunnels, which have no requests; take this out")
 		}
 	}
+	v.checkSilence(r)
 	hasTLS := false
 	for _, l := range v.listenersOf(r) {
 		hasTLS = hasTLS || l.Protocol == ProtocolTLS
@@ -171,6 +172,22 @@ func (v *draft) checkShape(r *Route) {
 	for _, l := range v.listenersOf(r) {
 		if hasTLS && r.TLS == TLSPassthrough && l.Protocol != ProtocolTLS {
 			refuse(&r.TLS, fmt.Sprintf("listener %q is %s, and only a tls listener has TLS to pass through; make a route of its own for it", l.Name, l.Protocol))
+		}
+	}
+}
+
+// checkSilence reports a wait for silent clients that cannot end before they are closed.
+func (v *draft) checkSilence(r *Route) {
+	if r.SilentAfter == 0 {
+		return
+	}
+	at := v.places[&r.SilentAfter]
+	if r.FirstBytes == "" {
+		v.failAt(at, `is only for routes with first_bytes; add "first_bytes: ssh", or take it out`)
+	}
+	for _, l := range v.listenersOf(r) {
+		if l.Protocol != ProtocolTCP && r.SilentAfter >= l.Timeouts.Handshake {
+			v.failAt(at, "is %v, but listener %q closes silent clients after %v (timeouts.handshake); write less here, or more there", r.SilentAfter, l.Name, l.Timeouts.Handshake)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func when(a *schema, b ...*schema) *schema {
 }
 
 var listenerRules = []*schema{
-	when(is("protocol", "tcp"), lacks("public_port", "trust_forwarded", "trust", "drop_headers", "keep_headers", "http2", "tls_policy")),
+	when(is("protocol", "tcp"), lacks("public_port", "trust_forwarded", "trust", "drop_headers", "keep_headers", "lenient", "http2", "tls_policy")),
 	when(is("protocol", "http"), lacks("tls_policy"), isNot("http2", true), with("http2", isNot("offer", true))),
 	when(is("protocol", "tls"), with("http2", isNot("prior_knowledge", true))),
 }
@@ -102,6 +102,7 @@ func newRouteRules() []*schema {
 		when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
 		when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror", "timeouts", "retries")),
 		when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
+		when(has("silent_after"), has("first_bytes")),
 		when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 		when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
 		when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
@@ -125,7 +126,7 @@ var backendRules = []*schema{
 	when(has("tls"), has("protocol"), mayBe("protocol", "https", "grpc", "tcp")),
 	when(has("http2"), has("protocol"), mayBe("protocol", "https")),
 	when(has("lenient"), mayBe("protocol", "http", "https")),
-	when(has("host"), isNot("protocol", "tcp")),
+	when(hasAny("host", "max_interim_responses"), isNot("protocol", "tcp")),
 	when(has("sticky"), isNot("protocol", "tcp")),
 	when(is("protocol", "https", "grpc"), with("tls", lacks("alpn"))),
 }

@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -14,7 +16,7 @@ func storage(dst *Secret) value {
 	x.print = func(s *shower) *Tree { return textUnlessEmpty(s.storage(*dst)) }
 	x.schema = func() *schema {
 		folder := anyText()
-		folder.Not = &schema{Pattern: "^~|://"}
+		folder.Not = &schema{Pattern: "^~|://|" + hostPortPattern}
 		url := textLike("a directory, or the URL of a Redis or of Secrets", redisPattern+"|"+secretsPattern, nil)
 		url.AnyOf[0].Not = &schema{Pattern: `://[^:@/?]*:\(hidden\)@`}
 		return anyOf(folder, url)
@@ -31,12 +33,21 @@ const (
 		`(\?(&*(prefix=[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?|kubeconfig=[^&#]+)&*)*|\?[^#]*%[^#]*)?#?`
 )
 
+// hostPortPattern matches the address of a server, such as 127.0.0.1:6379 or redis:6379/0, where a
+// directory may be.
+const hostPortPattern = `^([^/@]*@)?([^/:@\[\]]+|\[[^/\]]+\]):0*` + portPattern + `(/[0-9]*)?$`
+
+var likeHostPort = regexp.MustCompile(hostPortPattern)
+
 // parseStorage checks a directory, or the URL of a Redis or of a namespace. Its errors do
 // not quote the text, because it may contain a password.
 func parseStorage(s string) (string, error) {
 	if !isURL(s) {
 		if strings.HasPrefix(s, "~") {
 			return "", errors.New("begins with ~, which only shells replace; write ${HOME}")
+		}
+		if likeHostPort.MatchString(s) {
+			return "", fmt.Errorf("is the address of a server, and not a directory; write redis://%s for a Redis, and ./ before the name of a directory", shownAddress(s))
 		}
 		return s, nil
 	}
@@ -77,6 +88,14 @@ func parseStorage(s string) (string, error) {
 		}
 	}
 	return s, nil
+}
+
+// shownAddress is the address of a server for an error, without the user and password in front of it.
+func shownAddress(s string) string {
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		return Placeholder + s[at:]
+	}
+	return s
 }
 
 // secretsScheme is the scheme of URLs of a storage in the Secrets of a cluster.

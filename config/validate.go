@@ -135,6 +135,9 @@ func (v *draft) checkBackendKeys(b *Backend) {
 	if v.given(&b.Lenient) && b.Protocol != ProtocolHTTP && b.Protocol != ProtocolHTTPS {
 		v.failAt(v.places[&b.Lenient], "is for HTTP/1.1 responses, and the protocol of the backend is %s; take this out", b.Protocol)
 	}
+	if v.given(&b.MaxInterim) && b.Protocol == ProtocolTCP {
+		v.failAt(v.places[&b.MaxInterim], "weir reads no HTTP responses from a tcp backend; take this out")
+	}
 	v.checkSticky(b)
 	if v.given(&b.Host) && b.Protocol == ProtocolTCP {
 		v.failAt(v.places[&b.Host], "weir sends no HTTP requests to a tcp backend, so it cannot set Host; take this out")

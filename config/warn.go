@@ -111,6 +111,16 @@ func (v *draft) warnUnusedGuard(dst any, key, name string, used bool) {
 	}
 }
 
+// warnSilence warns of silent_after behind a policy that closes silent clients before.
+func (v *draft) warnSilence(r *Route) {
+	for _, h := range v.headers {
+		optional := slices.ContainsFunc(h.Rules, func(r HeaderRule) bool { return r.Mode == HeaderOptional })
+		if optional && slices.ContainsFunc(v.listenersOf(r), func(l *Listener) bool { return l.HeaderPolicy == h.Name }) {
+			v.warnAt(v.places[&r.SilentAfter], "where proxy_protocol.%s has \"header: optional\", a client without a PROXY header must send first, so weir closes one that waits for the banner; use another listener for such clients", h.Name)
+		}
+	}
+}
+
 // warnDiscard warns if the PROXY headers of a load balancer are discarded, so that all its
 // clients count as one client network, and the file does not set the limit for a network.
 func (v *draft) warnDiscard() {
@@ -151,6 +161,9 @@ func (v *draft) warnListener(l *Listener) {
 
 func (v *draft) warnRoute(r *Route) {
 	v.warnTLSWithinTLS(r)
+	if r.SilentAfter > 0 {
+		v.warnSilence(r)
+	}
 	for i, p := range r.Paths {
 		if strings.Contains(p.Value, "*") && !p.Expression {
 			v.warnAt(v.places[&r.Paths[i]], "the star is an ordinary character here; a prefix matches everything below it without a star")

@@ -222,6 +222,28 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 	f("", "require", "")
 }
 
+// TestWarningOfSilence: a rule with header: optional closes clients that wait for the banner.
+func TestWarningOfSilence(t *testing.T) {
+	f := func(header, silence, want string) {
+		t.Helper()
+		c := mustParse(t, `listeners: {web: {address: ":80", protocol: http, proxy_protocol: p}}
+proxy_protocol: {p: {rules: [{from: [10.0.0.0/8], header: require}, {from: [10.1.0.0/16], header: `+header+`}]}}
+routes: [{listeners: [web], backend: app}, {listeners: [web], first_bytes: ssh, backend: ssh`+silence+`}]
+backends: {app: {endpoints: ["127.0.0.1:9001"]}, ssh: {protocol: tcp, endpoints: ["127.0.0.1:22"]}}
+`)
+		got := ""
+		if len(c.Warnings) > 0 {
+			got = c.Warnings.Error()
+		}
+		if got == "" != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s%s: %q, want %q", header, silence, got, want)
+		}
+	}
+	f("optional", ", silent_after: 2s", `routes[1].silent_after: where proxy_protocol.p has "header: optional", a client without a PROXY header must send first`)
+	f("optional", "", "")
+	f("none", ", silent_after: 2s", "")
+}
+
 func TestWarningsOfCertificates(t *testing.T) {
 	f := func(listeners, rest string, want ...string) {
 		t.Helper()

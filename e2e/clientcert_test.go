@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,21 @@ func TestClientCertificateReachesTheBackend(t *testing.T) {
 	f(nil, slices.Concat(args, []string{base + "/"})...) // weir asks for a certificate, the client sends none
 	f(nil, slices.Concat(certified, []string{"https://open.example.org:" + port(w.at("secure")) + "/"})...)
 	f(want, slices.Concat(certified, []string{base + "/", "-H", "Connection: Client-Cert, X-Client-Cert-Subject"})...)
+
+	// The names of many partners' CAs do not fit into a handshake, and weir verifies certificates nevertheless.
+	bundle := slices.Clone(ca.pem)
+	for i := range 70 {
+		bundle = append(bundle, newAuthority(t, fmt.Sprintf("partner %d %s", i, strings.Repeat("x", 1000))).pem...)
+	}
+	if err := os.WriteFile(w.dir+"/ca.crt", bundle, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(executable(t), "check", w.config).CombinedOutput(); err != nil || !strings.Contains(string(out), "the names of its 71 CAs") {
+		t.Errorf("weir check: %v\n%s", err, out)
+	}
+	w.reload(clientCertConfig + "log: {level: info}\n")
+	f(want, slices.Concat(certified, []string{base + "/"})...)
+	f(nil, slices.Concat(args, []string{base + "/", "--tls-max", "1.2"})...)
 
 	// The same in the PROXY header, for a backend that reads PROXY headers.
 	request := func(certificates ...tls.Certificate) sslTLV {

@@ -393,15 +393,56 @@ func TestUnprivilegedInAReadOnlySystem(t *testing.T) {
 	}
 }
 
-// A confined weir can also read its configuration from standard input.
+// A confined weir can also read its configuration from standard input, and from another pipe.
 func TestConfinedWithStandardInput(t *testing.T) {
 	needLinux(t)
-	t.Parallel()
-	w := newConfined(t)
-	w.write(confinedConfig)
-	w.before = []string{"sh", "-c", "exec \"$1\" \"$2\" \"$3\" - <<END\n$(cat \"$4\")\nEND\n", "sh"} // a pipe
-	w.start(confinedConfig)
-	if status, _, err := w.get("web", "/"); err != nil || status != 200 {
-		t.Errorf("%d, %v", status, err)
+	for name, arguments := range map[string]string{"standard input": "- <<END", "another pipe": "/dev/fd/3 3<<END"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newConfined(t)
+			w.write(confinedConfig)
+			w.before = []string{"sh", "-c", "exec \"$1\" \"$2\" \"$3\" " + arguments + "\n$(cat \"$4\")\nEND\n", "sh"}
+			w.start(confinedConfig)
+			if status, _, err := w.get("web", "/"); err != nil || status != 200 {
+				t.Errorf("%d, %v", status, err)
+			}
+		})
+	}
+}
+
+// As root, weir does not write its id into the file that a symbolic link names, nor makes that file.
+func TestPIDFileIsNoLink(t *testing.T) {
+	needRoot(t)
+	for _, user := range []string{"", "user: '65534:65534'\n"} {
+		for name, missing := range map[string]bool{"a file": false, "nothing": true} {
+			t.Run(user+"a link to "+name, func(t *testing.T) {
+				t.Parallel()
+				w := newConfined(t)
+				victim := filepath.Join(w.dir, "victim")
+				if !missing {
+					if err := os.WriteFile(victim, []byte("precious\n"), 0o666); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.Chmod(victim, 0o666); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.Symlink(victim, filepath.Join(w.dir, "weir.pid")); err != nil {
+					t.Fatal(err)
+				}
+				w.write(confinedConfig + user + "pid_file: '@@dir/weir.pid'\n")
+				w.launch()
+				eventually(t, "weir says that it writes to no link", func() error {
+					if !strings.Contains(w.log.String(), "pid_file: ") {
+						return errNotYet
+					}
+					return nil
+				})
+				text, err := os.ReadFile(victim)
+				if missing && !errors.Is(err, fs.ErrNotExist) || !missing && string(text) != "precious\n" {
+					t.Errorf("the file has %q, %v", text, err)
+				}
+			})
+		}
 	}
 }

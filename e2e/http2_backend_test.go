@@ -119,3 +119,61 @@ func TestStreamsShareConnectionsToTheEndpoint(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// nginx ends each connection after keepalive_requests, and leaves out the requests that came after these. No
+// request fails, whatever its body is, and weir soon sends no more requests on a connection than nginx takes.
+func TestNginxThatEndsConnectionsLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{10, 100} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			w := newWeir(t)
+			reader := serveHTTP(t, func(rw http.ResponseWriter, r *http.Request) {
+				n, _ := io.Copy(io.Discard, r.Body)
+				fmt.Fprint(rw, n)
+			})
+			runProxy(t, "nginx", w.dir, fmt.Sprintf(`
+    server {
+        listen %s http2;
+        keepalive_requests %d;
+        client_max_body_size 0;
+        location / { proxy_pass http://%s; }
+    }
+`, w.at("app"), most, reader)).listening(w.at("app"))
+			w.start(strings.Replace(http2Config, "app: {endpoints", "app: {protocol: h2c, endpoints", 1))
+			upload := func(client *http.Client, size int, chunked bool) {
+				var body io.Reader = bytes.NewReader(pattern(size))
+				if chunked {
+					body = struct{ io.Reader }{body}
+				}
+				res, err := client.Post("http://"+w.at("web")+"/", "", body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || res.StatusCode != 200 || string(got) != fmt.Sprint(size) {
+					t.Errorf("%s for %d bytes: %q, %v", res.Status, size, got, err)
+				}
+			}
+			sizes := []int{1, 64 << 10, 1 << 20}
+			for _, client := range []*http.Client{goHTTP2(t, true), {Transport: &http.Transport{MaxIdleConnsPerHost: 50}, Timeout: 3 * patience}} {
+				var all sync.WaitGroup
+				for i := range 50 {
+					all.Go(func() {
+						for k := range 12 {
+							upload(client, sizes[(i+k)%3], k%2 == 0)
+						}
+					})
+				}
+				all.Wait()
+				for k := range 2*most + 5 {
+					upload(client, sizes[k%3], false)
+				}
+			}
+			if n := w.metric("weir_backend_retries_total", "backend", "app", "reason", "refused"); n > 150 { // of 1250 or more
+				t.Errorf("nginx left out %v requests", n)
+			}
+		})
+	}
+}

@@ -191,6 +191,38 @@ func (w *weir) hostile(reasons string) (n float64) {
 	return n
 }
 
+// A client that returns the windows of stream and connection for each DATA frame is honest, also if its small
+// windows make weir send very small frames.
+func TestClientWithSmallWindowsIsNoFlood(t *testing.T) {
+	t.Parallel()
+	w, _ := startHTTP2(t)
+	for _, c := range []struct{ window, streams, size uint32 }{{16 << 10, 20, 200_000}, {100, 50, 5000}, {1, 10, 1000}} {
+		h := dialH2(t, w, "web", http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window})
+		for i := range int(c.streams) {
+			h.head(streamID(i), true, ":method: GET", ":scheme: https", fmt.Sprintf(":path: /bytes/%d", c.size), ":authority: a")
+		}
+		for left := c.streams; left > 0; {
+			f, err := h.framer.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch f := f.(type) {
+			case *http2.DataFrame:
+				if n := f.Header().Length; n > 0 {
+					h.framer.WriteWindowUpdate(0, n)
+					h.framer.WriteWindowUpdate(f.StreamID, n)
+				}
+				if f.StreamEnded() {
+					left--
+				}
+			case *http2.RSTStreamFrame, *http2.GoAwayFrame:
+				t.Fatalf("windows of %d: %v", c.window, f)
+			}
+		}
+		h.Close()
+	}
+}
+
 // Clients that request much and read nothing make weir hold only little memory, and weir ends their requests
 // in time.
 func TestNobodyReadsByHTTP2(t *testing.T) {

@@ -317,7 +317,7 @@ var smuggle = map[string]string{
 	"TRACE":                      "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"PRI":                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	"ambiguous expectation":      "POST / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\nContent-Length: 0\r\n\r\n",
-	"too many fields":            "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 200) + "\r\n",
+	"too many fields":            "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 300) + "\r\n",
 	"head too large":             "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 70<<10) + "\r\n\r\n",
 }
 

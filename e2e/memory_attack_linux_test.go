@@ -37,7 +37,9 @@ certificates: [{self_signed: {hosts: [app.example.org]}}]
 routes:
   - {listeners: [secure], backend: hold}
   - {listeners: [secure], paths: [/hostile], backend: hostile}
+  - {listeners: [secure], paths: [/questions], backend: app, auth: decider}
   - {listeners: [secure], paths: [/ok], backend: app}
+auth: {decider: {forward: {url: 'http://@hold-a/'}}}
 backends:
   app: {endpoints: ['@app']}
   hold: {endpoints: ['@hold-a', '@hold-b', '@hold-c', '@hold-d', '@hold-e', '@hold-f', '@hold-g', '@hold-h']}
@@ -105,9 +107,9 @@ func attackBytes(kind string) []byte {
 	b = append(b, frame(4, 0, 0, nil)...)
 	const streams = 100
 	switch kind {
-	case "headers":
+	case "headers", "questions": // the server that decides gets a copy of the head, with 15 fields of 4 KB
 		for i := range uint32(streams) {
-			b = append(b, frame(1, endStream|endHead, 2*i+1, append(requestHead(byGet, "/hold"), bigHead(i == 0)...))...)
+			b = append(b, frame(1, endStream|endHead, 2*i+1, append(requestHead(byGet, "/"+kind), bigHead(i == 0)...))...)
 		}
 	case "responses":
 		for i := range uint32(streams) {
@@ -365,7 +367,11 @@ const attackTime = 8 * time.Second
 
 // askNewly makes one request on a new connection.
 func askNewly(address string, most time.Duration) error {
-	c, err := net.DialTimeout("tcp", address, most)
+	return askWith(&net.Dialer{Timeout: most}, address, most)
+}
+
+func askWith(d *net.Dialer, address string, most time.Duration) error {
+	c, err := d.Dial("tcp", address)
 	if err != nil {
 		return err
 	}
@@ -393,7 +399,7 @@ func TestMemoryAttacks(t *testing.T) {
 	for _, a := range []struct {
 		kind string
 		n    int
-	}{{"headers", 400}, {"headers", 4000}, {"responses", 400}, {"bodies", 130}} {
+	}{{"headers", 400}, {"headers", 4000}, {"questions", 400}, {"responses", 400}, {"bodies", 130}} {
 		t.Run(fmt.Sprintf("%s of %d", a.kind, a.n), func(t *testing.T) {
 			w := newWeir(t)
 			w.env = append(w.env, "GOMEMLIMIT=512MiB")

@@ -428,9 +428,12 @@ func TestNTLMIsRefusedFromTrustedSenders(t *testing.T) {
 	if status, body := cdn.get("/"); status != 401 {
 		t.Errorf("%d, %s", status, body)
 	}
-	if status, body := cdn.logIn("/", "alice"); status != 403 || !strings.Contains(body, "trust_forwarded") {
+	if status, body := cdn.logIn("/", "alice"); status != 403 || strings.Contains(body, "trust_forwarded") {
 		t.Errorf("%d, %s", status, body)
 	}
+	w.logged("the refusal with its setting", func(e entry) bool {
+		return strings.Contains(e.text("error"), "trust_forwarded")
+	})
 	if status, _ := cdn.get("/", "Authorization: Basic YTpi"); status != 401 {
 		t.Errorf("a password is answered %d", status)
 	}

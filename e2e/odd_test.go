@@ -15,28 +15,32 @@ import (
 // connection. If HAProxy and nginx differ, they do not read the same request. docs/operations.md explains the
 // responses of weir.
 var oddRequests = []struct {
-	name, request        string
-	weir, haproxy, nginx string
+	name, request                 string
+	weir, haproxy, nginx, lenient string
 }{
-	{"an empty line behind a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi\r\n" + lastRequest, "200 200", "200 200", "200 200"},
-	{"an empty line before the first request", "\r\n" + lastRequest, "200", "200", "200"},
-	{"four empty lines", "\r\n\r\n\r\n\r\n" + lastRequest, "200", "200", "200"},
-	{"five empty lines", "\r\n\r\n\r\n\r\n\r\n" + lastRequest, "400", "200", "200"},
-	{"a bare line feed before a request", "\n" + lastRequest, "400", "200", "200"},
-	{"two blanks in the request line", "GET  /  HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200"},
-	{"a blank behind the version", "GET / HTTP/1.1 \r\nHost: a\r\nConnection: close\r\n\r\n", "400", "400", "200"},
-	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200"},
-	{"an unknown Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "200", "200", "200"},
-	{"an empty Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect:\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "200", "200", "200"},
-	{"an ambiguous Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "417", "200", "200"},
-	{"the default port in the target", "GET http://a:80/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200"},
-	{"the default port in Host", "GET http://a/ HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n", "200", "200", "200"},
-	{"another port in the target", "GET http://a:81/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "400", "400", "200"},
-	{"a control character in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: \x01\r\nConnection: close\r\n\r\n", "400", "200", "200"},
-	{"a folded line", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\nConnection: close\r\n\r\n", "400", "200", "400"},
-	{"bare line feeds", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n", "400", "200", "200"},
-	{"one length twice", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "400", "200", "400"},
-	{"a padded chunk size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2 \r\nhi\r\n0\r\n\r\n", "400", "200", "200"},
+	{"an empty line behind a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi\r\n" + lastRequest, "200 200", "200 200", "200 200", "200 200"},
+	{"an empty line before the first request", "\r\n" + lastRequest, "200", "200", "200", "200"},
+	{"four empty lines", "\r\n\r\n\r\n\r\n" + lastRequest, "200", "200", "200", "200"},
+	{"five empty lines", "\r\n\r\n\r\n\r\n\r\n" + lastRequest, "400", "200", "200", "400"},
+	{"a bare line feed before a request", "\n" + lastRequest, "400", "200", "200", "200"},
+	{"two blanks in the request line", "GET  /  HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200", "200"},
+	{"a blank behind the version", "GET / HTTP/1.1 \r\nHost: a\r\nConnection: close\r\n\r\n", "400", "400", "200", "400"},
+	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200", "200"},
+	{"an unknown Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "200", "200", "200", "200"},
+	{"an empty Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect:\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "200", "200", "200", "200"},
+	{"an ambiguous Expect", "POST / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "417", "200", "200", "417"},
+	{"the default port in the target", "GET http://a:80/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200", "200", "200", "200"},
+	{"the default port in Host", "GET http://a/ HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n", "200", "200", "200", "200"},
+	{"another port in the target", "GET http://a:81/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "400", "400", "200", "400"},
+	{"a control character in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: \x01\r\nConnection: close\r\n\r\n", "400", "200", "200", "200"},
+	{"a folded line", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\nConnection: close\r\n\r\n", "400", "200", "400", "400"},
+	{"bare line feeds", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n", "400", "200", "200", "200"},
+	{"one length twice", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", "400", "200", "400", "200"},
+	{"a padded chunk size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2 \r\nhi\r\n0\r\n\r\n", "400", "200", "200", "400"},
+	{"a backslash in the path", "GET /a%5Cb HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "400", "200", "200", "200"},
+	{"UTF-8 in the query", "GET /?q=\xc3\xa4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "400", "400", "200", "200"},
+	{"a percent sign without digits", "GET /100% HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "400", "200", "400", "200"},
+	{"a control character in a cookie", "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=\x7f\r\nConnection: close\r\n\r\n", "400", "200", "200", "200"},
 }
 
 const lastRequest = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -47,9 +51,12 @@ func TestOddRequestsBesidePeers(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
 	needPeerVersions(t)
-	_, peers := startPeersOf(t, newRawBackend(t).address, weirAsPeer)
+	config := strings.NewReplacer("listeners:\n", "listeners:\n  odd: {address: '@odd', protocol: http, lenient: [bare_lf, control_characters, equal_lengths, raw_targets]}\n",
+		"routes: [", "routes: [{listeners: [odd], backend: app}, ").Replace(weirAsPeer)
+	w, peers := startPeersOf(t, newRawBackend(t).address, config)
+	peers = append(peers, peer{web: w.at("odd")})
 	for _, c := range oddRequests {
-		for i, want := range []string{c.weir, c.haproxy, c.nginx} {
+		for i, want := range []string{c.weir, c.haproxy, c.nginx, c.lenient} {
 			got, err := readToEnd(dialWith(t, peers[i].web, []byte(c.request)))
 			if err != nil {
 				t.Errorf("%s: %v after %q", c.name, err, got)
@@ -83,6 +90,9 @@ var oddResponses = []struct {
 	{"chunks behind HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "502", "200 5\r\nhello\r\n0\r\n\r\n", "200 hello", "200 hello"},
 	{"a folded line", "HTTP/1.1 200 OK\r\nX: y\r\n z\r\nContent-Length: 5\r\n\r\nhello", "502", "200 hello", "502", "200 hello"},
 	{"a length beside chunks", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "502", "200 hello", "200 hello", "200 hello"},
+	{"chunked twice", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "502", "502", "200 hello", "200 hello"},
+	{"the encoding identity", "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 5\r\n\r\nhello", "502", "502", "200 hello", "200 hello"},
+	{"a control character in a value", "HTTP/1.1 200 OK\r\nX: \x1b\r\nContent-Length: 5\r\n\r\nhello", "502", "no response", "no response", "200 hello"},
 	{"chunks that end in bare line feeds", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n", "no response", "200 hello", "200 hello", "200 hello"},
 }
 
@@ -102,7 +112,7 @@ func TestOddResponsesBesidePeers(t *testing.T) {
 	config := strings.NewReplacer("listeners:\n", "listeners:\n  odd: {address: '@odd', protocol: http}\n",
 		"routes: [", "routes: [{listeners: [odd], backend: odd}, ",
 		"backends: {app: {endpoints: ['@app']}}", "backends:\n  app: {endpoints: ['@app']}\n").Replace(weirAsPeer) +
-		"  odd: {endpoints: ['@app'], lenient: [bare_lf, chunked_http10, folded_lines, length_with_chunked]}\n"
+		"  odd: {endpoints: ['@app'], lenient: [bare_lf, chunked_http10, control_characters, folded_lines, identity_encoding, length_with_chunked, twice_chunked]}\n"
 	w, peers := startPeersOf(t, app, config)
 	peers = append(peers, peer{web: w.at("odd")})
 	for n, c := range oddResponses {

@@ -394,6 +394,45 @@ func TestReloadOfAChangedFile(t *testing.T) {
 	w.rehashed(hash)
 }
 
+// A pipe that once was in the place of the configuration, or of a file that it names, blocks no reload: a line
+// names it, and the next good file takes effect.
+func TestPipeInPlaceOfAFile(t *testing.T) {
+	t.Parallel()
+	needLinux(t)
+	w, _ := startWeb(t)
+	pipe := func(path string) {
+		t.Helper()
+		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(want string) {
+		t.Helper()
+		before := w.reloads("failure")
+		w.signal(syscall.SIGHUP)
+		eventually(t, "the reload is refused", func() error {
+			if w.reloads("failure") == before || !strings.Contains(w.log.String(), want) {
+				return errNotYet
+			}
+			return nil
+		})
+	}
+	pipe(w.config)
+	refused("cannot read the configuration: it is not a regular file")
+	hash := w.hash()
+	w.write(webConfig + "limits: {pending: 4003}\n")
+	w.rehashed(hash)
+	part := filepath.Join(w.dir, "part.yaml")
+	if err := os.WriteFile(part, []byte("limits: {pending: 4004}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(webConfig + "include: [part.yaml]\n")
+	pipe(part)
+	refused("part.yaml: it is not a regular file")
+	w.reload(webConfig + "limits: {pending: 4005}\n")
+	w.wantVerdict(200)
+}
+
 // weir also loads a changed ConfigMap that is mounted, where only a symbolic link changes.
 func TestReloadOfAMountedConfigMap(t *testing.T) {
 	t.Parallel()

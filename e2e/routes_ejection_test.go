@@ -144,3 +144,22 @@ backends:
 	}
 	w.wantMetric(1, "weir_backend_ejections_total", "backend", "app", "reason", "share")
 }
+
+// Endpoints that answer 503 to everything get no more requests.
+func TestEndpointThatAnswers503ToEverything(t *testing.T) {
+	t.Parallel()
+	w := newWeir(t)
+	for name, status := range map[string]int{"one": 503, "two": 503, "three": 200, "four": 200} {
+		w.serve(name, func(rw http.ResponseWriter, r *http.Request) { rw.WriteHeader(status) })
+	}
+	w.start(strings.Replace(sharesOfFailures, "failures: 0, for: 10m, share: 0.5, minimum: 10, within: 1m", "for: 10m, statuses: [502-504]", 1))
+	for range 40 {
+		called(t, w, "POST", "shop.test", "/")
+	}
+	w.wantMetric(2, "weir_backend_ejections_total", "backend", "app", "reason", "status")
+	for range 20 {
+		if resp, _ := called(t, w, "POST", "shop.test", "/"); resp.StatusCode != 200 {
+			t.Errorf("got %d", resp.StatusCode)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"fmt"
@@ -193,5 +194,50 @@ func TestStory4ServerSpeaksFirst(t *testing.T) {
 		if _, err := readFull(c, got); err != nil || string(got) != "220 welcome\r\n" {
 			t.Errorf("%s: %q, %v", version, got, err)
 		}
+	}
+}
+
+// Some SSH clients send nothing before they have the server's banner. On a port that SSH and HTTPS share
+// they reach the server after silent_after, also behind a PROXY header.
+func TestStory4ClientWaitsForBanner(t *testing.T) {
+	t.Parallel()
+	s := startSSH(t)
+	w := newWeir(t)
+	w.address["app"], w.address["sshd"] = newWebBackend(t, "app").address, s.address
+	w.start(`
+listeners:
+  direct: {address: '@direct', protocol: tls, timeouts: {handshake: 15s}}
+  secure: {address: '@secure', protocol: tls, proxy_protocol: edge, timeouts: {handshake: 15s}}
+  plain: {address: '@plain', protocol: http, timeouts: {handshake: 15s}}
+proxy_protocol: {edge: {rules: [{from: [127.0.0.0/8], header: require}]}}
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes:
+  - {listeners: [direct, secure, plain], hosts: [app.example.org], backend: app}
+  - {name: ssh, listeners: [direct, secure, plain], first_bytes: ssh, silent_after: 1s, backend: sshd}
+backends:
+  app: {endpoints: ['@app']}
+  sshd: {protocol: tcp, endpoints: ['@sshd']}
+`)
+	for listener, header := range map[string][]byte{"direct": nil, "plain": nil, "secure": v2Header("203.0.113.77:2222", "192.0.2.1:443")} {
+		c := dialWith(t, w.at(listener), header)
+		r := bufio.NewReader(c)
+		banner, err := r.ReadString('\n')
+		if err != nil || !strings.HasPrefix(banner, "SSH-2.0-OpenSSH") {
+			t.Fatalf("%s: the banner is %q, %v", listener, banner, err)
+		}
+		fmt.Fprintf(c, "SSH-2.0-waits\r\n")
+		if packet, err := r.Peek(6); err != nil || packet[5] != 20 { // SSH_MSG_KEXINIT (RFC 4253, section 12)
+			t.Errorf("%s: the server goes on with %q, %v", listener, packet, err)
+		}
+		c.Close()
+	}
+	w.logged("the client behind the load balancer", func(e entry) bool {
+		return e.text("route") == "ssh" && e.text("client") == "203.0.113.77:2222"
+	})
+	if got, err := askSeen(tls.Client(dial(t, w.at("direct")), anyCertificate("app.example.org")), "app.example.org", "/"); err != nil || got.Backend != "app" {
+		t.Errorf("HTTPS: %+v, %v", got, err)
+	}
+	if out, err := exec.Command("ssh", append(s.options("-p", w.at("direct")), s.user+"@127.0.0.1", "echo", "hello")...).CombinedOutput(); err != nil || string(out) != "hello\n" {
+		t.Errorf("OpenSSH: %q, %v", out, err)
 	}
 }

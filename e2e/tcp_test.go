@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -212,4 +213,40 @@ func TestPassthroughBySNI(t *testing.T) {
 		})
 	}
 	running.Wait()
+}
+
+// A client sends an SNI that ends with a dot. Its TLS is passed through. Where weir terminates TLS, the log
+// names the cause.
+func TestPassthroughOfAnSNIWithADot(t *testing.T) {
+	t.Parallel()
+	openssl := need(t, "openssl")
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	vault := writeCertificate(t, w.dir, "vault", false, "vault.example.org")
+	runPeer(t, openssl, "s_server", "-accept", w.at("vault"), "-cert", vault.cert, "-key", vault.key, "-quiet", "-www").listening(w.at("vault"))
+	w.start(`
+listeners: {secure: {address: '@secure', protocol: tls}}
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes:
+  - {listeners: [secure], hosts: [app.example.org], backend: app}
+  - {listeners: [secure], hosts: [vault.example.org], tls: passthrough, backend: vault}
+backends:
+  app: {endpoints: ['@app']}
+  vault: {protocol: tcp, endpoints: ['@vault']}
+`)
+	shake := func(name string) (string, error) {
+		cmd := exec.Command(openssl, "s_client", "-connect", w.at("secure"), "-servername", name)
+		cmd.Stdin = strings.NewReader("")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := shake("vault.example.org."); err != nil || !strings.Contains(out, "subject=") {
+		t.Errorf("passed through: %v\n%s", err, out)
+	}
+	if out, err := shake("app.example.org."); err == nil {
+		t.Errorf("terminated: a handshake that Go's TLS cannot do succeeded\n%s", out)
+	}
+	w.logged("the cause", func(e entry) bool {
+		return e.text("tls_result") == "bad_record" && strings.Contains(e.text("error"), "an SNI that ends with a dot")
+	})
 }

@@ -122,5 +122,16 @@ func (p *Port) UntoldLoadBalancers() []netip.Addr { return p.askers.untold() }
 // LoadBalancers returns the load balancers that have asked the port within two minutes, in the order of their addresses.
 func (p *Port) LoadBalancers() []LoadBalancer { return p.askers.list() }
 
+// AskedWithin reports whether anybody has sent a request to the port within this time, whatever its
+// path, or to that of the process from which this one took over.
+func (p *Port) AskedWithin(d time.Duration) bool {
+	return time.Since(time.Unix(0, p.asked.Load())) <= d
+}
+
 // AdoptLoadBalancers records who has asked the port of a process from which this one takes over.
-func (p *Port) AdoptLoadBalancers(all []LoadBalancer) { p.askers.adopt(all) }
+func (p *Port) AdoptLoadBalancers(all []LoadBalancer) {
+	p.askers.adopt(all)
+	for _, one := range all {
+		p.asked.Store(max(p.asked.Load(), one.Last.UnixNano()))
+	}
+}

@@ -20,6 +20,7 @@ type Port struct {
 	node   *Node
 	from   atomic.Pointer[[]netip.Prefix]
 	askers askers
+	asked  atomic.Int64 // when the last request came, in Unix nanoseconds; 0: none came
 	moved  atomic.Bool
 	open   atomic.Int64 // connections
 }
@@ -122,6 +123,7 @@ func (p *Port) handler(a *acceptor) http.Handler {
 		if a.Low() || p.moved.Load() {
 			w.Header().Set("Connection", "close") // the descriptor is needed, or another process answers
 		}
+		p.asked.Store(time.Now().UnixNano())
 		switch r.URL.Path {
 		case "/livez":
 			answer(w, true, map[string]any{"live": true})

@@ -182,6 +182,7 @@ func headers() map[string]string {
 		"v2":         string(header.Append(nil, 2, &h, header.Options{Checksum: true})),
 		"v2 LOCAL":   string(header.Append(nil, 2, &local, header.Options{})),
 		"NLB probe":  string(nlbProbe),
+		"nginx":      "PROXY TCP6 2001:db8::1 192.0.2.1 1000 80\r\n", // addresses of two families
 	}
 }
 

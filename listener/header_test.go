@@ -39,6 +39,48 @@ func unhex(s string) string {
 	return string(b)
 }
 
+// A header with addresses of two families is accepted only by a rule with mixed_families. Otherwise
+// the error names nginx and the key.
+func TestMixedFamilies(t *testing.T) {
+	f := func(mixed bool, mode config.HeaderMode, send, client string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			ln := newFakeListener()
+			w := serve(t, ln, config.Limits{}, Settings{Policy: NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: timeout,
+				Rules: []config.HeaderRule{{From: prefixes("0.0.0.0/0"), Mode: mode, MixedFamilies: mixed}}})})
+			c := ln.dial(balancer)
+			go io.WriteString(c, send+"GET")
+			synctest.Wait()
+			switch {
+			case client == "":
+				if len(w.refusals) != 1 || w.refusals[0].Reason.String() != "header_malformed" || !strings.Contains(w.refusals[0].Err.Error(), "nginx") ||
+					!strings.Contains(w.refusals[0].Err.Error(), "mixed_families in the rule of proxy_protocol.edge") {
+					t.Errorf("%s: %+v", send, w.refusals)
+				}
+			case len(w.handled) != 1:
+				t.Errorf("%s: %+v", send, w.refusals)
+			default:
+				h := <-w.handled
+				if got := h.Client.String(); got != client {
+					t.Errorf("%s: the client is %s", send, got)
+				}
+				h.Close()
+			}
+			c.Close()
+			w.close()
+		})
+	}
+	const nginx, other = "PROXY TCP6 2001:db8::1 192.0.2.1 1000 443\r\n", "PROXY TCP4 192.0.2.7 2001:db8::1 1000 443\r\n"
+	for _, mode := range []config.HeaderMode{config.HeaderRequire, config.HeaderOptional} {
+		f(true, mode, nginx, "[2001:db8::1]:1000")
+		f(true, mode, other, "192.0.2.7:1000")
+		f(false, mode, nginx, "")
+		f(false, mode, other, "")
+	}
+	f(true, config.HeaderDiscard, nginx, balancer)
+	f(false, config.HeaderDiscard, nginx, "")
+}
+
 // The rules decide which peers must send a header, and what happens with their bytes.
 func TestHeaderPolicy(t *testing.T) {
 	// f dials from peer and sends the bytes. Then it ends its stream if ends is true, otherwise it sends
@@ -198,13 +240,13 @@ func TestHeaderIsKept(t *testing.T) {
 
 // Peers on a Unix socket match no rule: with a policy they must send a header.
 func TestUnixPeers(t *testing.T) {
-	if m := NewPolicy(edge).mode(netip.Addr{}); m != config.HeaderRequire {
+	if m := NewPolicy(edge).rule(netip.Addr{}).mode; m != config.HeaderRequire {
 		t.Error(m)
 	}
-	if m := (*Policy)(nil).mode(netip.Addr{}); m != config.HeaderNone {
+	if m := (*Policy)(nil).rule(netip.Addr{}).mode; m != config.HeaderNone {
 		t.Error(m)
 	}
-	if m := NewPolicy(edge).mode(netip.MustParseAddr("fe80::1%eth0")); m != config.HeaderRequire {
+	if m := NewPolicy(edge).rule(netip.MustParseAddr("fe80::1%eth0")).mode; m != config.HeaderRequire {
 		t.Errorf("a link-local peer: %v", m)
 	}
 }
@@ -463,7 +505,7 @@ func TestPolicyPrefersTheLongestPrefix(t *testing.T) {
 	slices.SortStableFunc(p.rules, func(a, b rule) int { return b.from.Bits() - a.from.Bits() })
 	f := func(peer string, want config.HeaderMode) {
 		t.Helper()
-		if got := p.mode(netip.MustParseAddr(peer)); got != want {
+		if got := p.rule(netip.MustParseAddr(peer)).mode; got != want {
 			t.Errorf("%s: %s, want %s", peer, got, want)
 		}
 	}

@@ -17,8 +17,9 @@ type Policy struct {
 }
 
 type rule struct {
-	from netip.Prefix
-	mode config.HeaderMode
+	from  netip.Prefix
+	mode  config.HeaderMode
+	mixed bool // accept header.ErrMixedFamilies
 }
 
 // NewPolicy makes a Policy from its configuration.
@@ -26,7 +27,7 @@ func NewPolicy(p config.HeaderPolicy) *Policy {
 	c := &Policy{name: p.Name, timeout: p.HeaderTimeout}
 	for _, r := range p.Rules {
 		for _, from := range r.From {
-			c.rules = append(c.rules, rule{unmapPrefix(from), r.Mode})
+			c.rules = append(c.rules, rule{unmapPrefix(from), r.Mode, r.MixedFamilies})
 		}
 	}
 	slices.SortStableFunc(c.rules, func(a, b rule) int { return b.from.Bits() - a.from.Bits() })
@@ -42,22 +43,22 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// mode returns the mode for a peer: the mode of the longest prefix that contains it, or
-// deny. Peers on Unix sockets have no address that a rule could name. The mode of the
+// rule returns the rule for a peer: that of the longest prefix that contains it, or one that
+// denies. Peers on Unix sockets have no address that a rule could name. The mode of the
 // socket file decides which processes may connect, and a policy on such a listener means
 // that a PROXY header is required.
-func (p *Policy) mode(peer netip.Addr) config.HeaderMode {
+func (p *Policy) rule(peer netip.Addr) rule {
 	switch {
 	case p == nil:
-		return config.HeaderNone
+		return rule{mode: config.HeaderNone}
 	case !peer.IsValid():
-		return config.HeaderRequire
+		return rule{mode: config.HeaderRequire}
 	}
 	peer = peer.Unmap().WithZone("") // no prefix contains an address with a zone
 	for _, r := range p.rules {
 		if r.from.Contains(peer) {
-			return r.mode
+			return r
 		}
 	}
-	return config.HeaderDeny
+	return rule{mode: config.HeaderDeny}
 }

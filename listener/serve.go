@@ -44,7 +44,8 @@ func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
 // counts: an unverified address must neither use up another client's limit nor hide the
 // sender from its own. The same addresses count for limits.clients, when they are final.
 func (l *Listener) admit(a *admission, p *Policy) bool {
-	mode := p.mode(a.c.Peer.Addr())
+	rule := p.rule(a.c.Peer.Addr())
+	mode := rule.mode
 	switch mode {
 	case config.HeaderNone:
 		return a.identified() && a.countSource() && a.countClient()
@@ -61,7 +62,7 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 	if a.judge {
 		timeout = min(timeout, judgeTimeout)
 	}
-	o := read(a.c, mode, a.c.Accepted.Add(timeout))
+	o := read(a.c, rule, a.c.Accepted.Add(timeout))
 	if a.judge && o.result == resultLate && timeout < p.timeout {
 		a.refuse(ReasonFairShare, o.silent, l.limitErrors[ReasonFairShare])
 		return false
@@ -173,6 +174,9 @@ func (a *admission) refuseHeader(o outcome, p *Policy) {
 		err = fmt.Errorf("the peer closed the connection before its PROXY header was complete: %w", o.err)
 	default:
 		err = o.err
+		if errors.Is(err, header.ErrMixedFamilies) {
+			err = fmt.Errorf("%w; to accept it, set mixed_families in the rule of proxy_protocol.%s for %v", err, p.name, a.c.Peer.Addr())
+		}
 	}
 	a.refuse(o.result.reason(), o.silent, err)
 }
@@ -205,14 +209,14 @@ type reading struct {
 
 // read reads a PROXY header, in any number of pieces, before the deadline. The bytes
 // after the header become the next bytes of the connection.
-func read(c *conn.Conn, mode config.HeaderMode, deadline time.Time) outcome {
+func read(c *conn.Conn, rule rule, deadline time.Time) outcome {
 	r := reading{c: c}
 	c.SetReadDeadline(deadline)
 	if err := c.Await(r.step); err != nil {
 		r.err = err
 	}
 	c.SetReadDeadline(time.Time{})
-	o := r.outcome(mode)
+	o := r.outcome(rule)
 	conn.PutBuffer(r.buf)
 	return o
 }
@@ -241,10 +245,14 @@ func (r *reading) step() bool {
 	return r.size > 0 || r.err != nil
 }
 
-func (r *reading) outcome(mode config.HeaderMode) outcome {
+func (r *reading) outcome(rule rule) outcome {
+	mode := rule.mode
 	o := outcome{err: r.err, silent: r.have == 0}
 	if r.err == nil {
 		h, err := header.Parse(r.buf[:r.size])
+		if rule.mixed && errors.Is(err, header.ErrMixedFamilies) {
+			err = nil
+		}
 		o.header, o.err = &h, err
 	}
 	if !errors.Is(o.err, header.ErrAbsent) && r.have > 0 {

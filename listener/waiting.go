@@ -52,7 +52,7 @@ func owns(mine, local netip.AddrPort) bool {
 // mayBe returns true if a connection of peer may be of a client network for which entitled
 // returns true.
 func (l *Listener) mayBe(peer netip.Addr, entitled func(conn.Network) bool) bool {
-	switch l.settings.Load().Policy.mode(peer) {
+	switch l.settings.Load().Policy.rule(peer).mode {
 	case config.HeaderRequire, config.HeaderOptional:
 		if *l.limits.prefixes.Load() == (conn.Prefixes{}) { // all clients of a family are one network
 			return entitled(l.limits.network(netip.IPv4Unspecified())) || entitled(l.limits.network(netip.IPv6Unspecified()))

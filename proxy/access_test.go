@@ -152,5 +152,5 @@ func TestRequestsFaultsAreNamed(t *testing.T) {
 		r.record().want(t, "status", status)
 	}
 	f("zz\r\n", 400, "chunk")
-	f("5\r\nhello\r\n0\r\n\r\n", 413, "max_body")
+	f("5\r\nhello\r\n0\r\n\r\n", 413, "too large")
 }

@@ -24,7 +24,7 @@ func (x *exchange) Ask(of *filter.Question) error {
 	q := x.proxy.newInquiry(b)
 	defer q.release()
 	if err := x.ask(q, of); err != nil {
-		return fmt.Errorf("requesting %q from backend %q: %w", of.Path, b.Name(), err)
+		return fmt.Errorf("requesting %s from backend %q: %w", message.Quote(of.Path), b.Name(), err)
 	}
 	of.Read(&q.res, q.body)
 	return nil
@@ -36,14 +36,12 @@ func (x *exchange) ask(q *inquiry, of *filter.Question) error {
 	if host == "" {
 		host = string(x.req.Bytes(x.req.Host))
 	}
+	q.req.RawTargets = x.req.RawTargets // the target may be that of the client
 	if err := q.begin(cmp.Or(of.Method, "GET"), host, of.Path); err != nil {
 		return err
 	}
+	q.texts = len(of.Path) + cap(of.Body)
 	if n := len(of.Body); n > 0 {
-		if !x.account.Charge(n) {
-			return message.ErrMemory
-		}
-		defer x.account.Release(n)
 		q.content, q.req.Length = of.Body, int64(n)
 		q.req.Add(message.ContentLength, strconv.AppendInt(nil, int64(n), 10))
 	}
@@ -52,6 +50,9 @@ func (x *exchange) ask(q *inquiry, of *filter.Question) error {
 	addVisit(&q.req)
 	q.most, q.patience, q.account, q.address = of.Most, of.Patience, x.account, x.client.Addr()
 	q.discardGood, q.discard, q.out = !of.Whole, of.Discard, x.outgoing()
+	if !x.cover(0) {
+		return message.ErrMemory
+	}
 	x.wire.CutAlso(q)
 	defer x.relink()
 	o := q.run()

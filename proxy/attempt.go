@@ -21,11 +21,16 @@ type attempt struct {
 	endpoint  *backend.Endpoint
 	link      *backend.Link // the connection to the endpoint, while there is one
 	phase     phase
-	until     time.Time // when the wait for the endpoint ends
-	headUntil time.Time // when the route's timeouts end; zero: never
-	checkAt   time.Time // when weir next checks whether the requester is still there
-	moved     bool      // some of the response's body arrived since until was set
-	end       *outcome  // valid after relayReady has returned true
+	until     time.Time     // when the wait for the endpoint ends
+	headUntil time.Time     // when the route's timeouts end; zero: never
+	informed  time.Time     // when the last informational response came; zero: none did
+	checkAt   time.Time     // when weir next checks whether the requester is still there
+	moved     bool          // some of the response's body arrived since until was set
+	came      time.Time     // when until was last set for more of the response's body
+	owed      bool          // the endpoint has begun a part of the body whose length is known
+	silence   time.Duration // the limit of the running wait, if nobody owes anything; 0: body_idle is the limit
+	silent    bool          // the requester knows that nobody sends anything
+	end       *outcome      // valid after relayReady has returned true
 }
 
 // phase is the step that an attempt has reached with its endpoint.
@@ -171,6 +176,7 @@ func (a *attempt) relayReady() bool {
 
 // over notes the outcome of the attempt, and returns true.
 func (a *attempt) over(o *outcome) bool {
+	a.endSilence()
 	a.end = o
 	return true
 }
@@ -210,16 +216,23 @@ func (a *attempt) gotHead() *outcome {
 		if err := to.inform(); err != nil {
 			return to.writeFailed(err)
 		}
+		a.informed = time.Now() // the endpoint is at work, as 102 Processing says
+		a.waitFor(a.informed, a.all.limits.head(&a.all.backend.Settings().Timeouts))
 		return nil
 	}
 	if res.AsksForConnection() {
 		a.link.MakePrivate()
 	}
 	accepted := to.accepts()
-	if !accepted && res.Status == http.StatusSwitchingProtocols {
-		return a.lostEndpoint(errNotAccepted)
+	if res.Status == http.StatusSwitchingProtocols {
+		switch {
+		case !accepted:
+			return a.lostEndpoint(errNotAccepted)
+		case !a.all.upload.wentOut():
+			return a.lostEndpoint(errEarlySwitch)
+		}
 	}
-	a.endpoint.Succeeded()
+	a.endpoint.Answered(res.Status)
 	if a.all.trace != nil {
 		a.all.trace.Answered(res.Status)
 	}
@@ -230,7 +243,15 @@ func (a *attempt) gotHead() *outcome {
 		return &outcome{failure: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
 	a.phase, a.moved = relayingBody, true
-	to.respond()
+	if u := a.all.upload; u != nil {
+		u.answered.Store(true)
+	}
+	if err := to.respond(); err != nil {
+		if res.Status == http.StatusSwitchingProtocols {
+			a.link.Abort() // as below
+		}
+		return to.writeFailed(err)
+	}
 	if res.Status != http.StatusSwitchingProtocols {
 		return nil
 	}
@@ -244,6 +265,8 @@ func (a *attempt) gotHead() *outcome {
 var (
 	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
 		Detail: "the endpoint's 101 response has a wrong Sec-WebSocket-Accept"}
+	errEarlySwitch = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint switched protocols before it had the whole body of the request"}
 	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
 		Detail: "the endpoint answered the upgrade request without switching protocols"}
 )
@@ -281,6 +304,7 @@ func (a *attempt) relayBody() bool {
 			continue
 		default:
 			a.moved = true
+			a.endSilence()
 		}
 		if err := to.write(p); err != nil {
 			return a.over(to.writeFailed(err))

@@ -44,6 +44,11 @@ type requester interface {
 	outgoing() *backend.Outgoing
 	// CutAlso makes a cut of the requester end the waits of other, too; nil undoes it.
 	CutAlso(other conn.Cuttable)
+	// silent tells that nobody has sent anything since a moment, and nobody has to; zero: somebody
+	// sends again.
+	silent(since time.Time)
+	// pinged returns when the requester last showed, apart from the request, that it is alive.
+	pinged() time.Time
 	// gone reports whether the requester has left and does not wait for the response.
 	gone() bool
 	// cutFor returns why weir cut the requester; "": it was not cut.
@@ -70,6 +75,7 @@ type source interface {
 	ReadBody(req *message.Request) ([]byte, error)
 	BodyEnded() bool
 	HeadStarted() bool
+	Owes() bool
 
 	// SetReadDeadline sets the deadline of ReadBody.
 	SetReadDeadline(time.Time)
@@ -81,7 +87,7 @@ type source interface {
 // sharer is a source that must know before a second goroutine reads or writes.
 type sharer interface{ Share() }
 
-// destination takes the response. After an error of inform, write or flush, the attempt ends
+// destination takes the response. After an error of inform, respond, write or flush, the attempt ends
 // with the outcome that writeFailed returns.
 type destination interface {
 	// inform takes the head of an informational response, except 101.
@@ -89,7 +95,7 @@ type destination interface {
 	// accepts reports whether the destination can take the response that has this head.
 	accepts() bool
 	// respond takes the head of the final response, or of a 101.
-	respond()
+	respond() error
 	write(p []byte) error
 	// end takes the trailers, and the end of the response.
 	end()
@@ -148,11 +154,7 @@ func (a *attempts) repeatable(t failure) bool {
 	if t == refused {
 		return a.upload.repeatable()
 	}
-	safe := a.req.Idempotent || a.limits != nil && a.limits.unsafe
-	if a.limits.keepsBodies() {
-		return safe && a.upload.repeatable()
-	}
-	return safe && a.upload == nil
+	return (a.req.Idempotent || a.limits != nil && a.limits.unsafe) && a.upload.repeatable()
 }
 
 // need returns the requirements of the request for a connection to an endpoint.

@@ -48,6 +48,8 @@ func (q *otherRequester) keep(link *backend.Link)                   { link.Endpo
 func (q *otherRequester) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
 func (q *otherRequester) CutAlso(conn.Cuttable)                     {}
 func (q *otherRequester) gone() bool                                { return false }
+func (q *otherRequester) silent(time.Time)                          {}
+func (q *otherRequester) pinged() time.Time                         { return time.Time{} }
 func (q *otherRequester) cutFor() string                            { return "" }
 func (q *otherRequester) panicked(*http2.PanicError)                {}
 func (q *otherRequester) bodyPace() pace                            { return pace{} }
@@ -58,12 +60,13 @@ func (q *otherRequester) BufferedBody() ([]byte, bool)              { return nil
 func (q *otherRequester) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
 func (q *otherRequester) BodyEnded() bool                           { return true }
 func (q *otherRequester) HeadStarted() bool                         { return false }
+func (q *otherRequester) Owes() bool                                { return false }
 func (q *otherRequester) SetReadDeadline(time.Time)                 {}
 func (q *otherRequester) Interrupt()                                {}
 func (q *otherRequester) Resume()                                   {}
 func (q *otherRequester) inform() error                             { return nil }
 func (q *otherRequester) accepts() bool                             { return true }
-func (q *otherRequester) respond()                                  {}
+func (q *otherRequester) respond() error                            { return nil }
 func (q *otherRequester) write(p []byte) error                      { q.got += string(p); return nil }
 func (q *otherRequester) end()                                      { q.done = true }
 func (q *otherRequester) flush() error                              { return nil }

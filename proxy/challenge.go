@@ -14,6 +14,8 @@ type Challenges interface {
 	// HTTP01 returns the response to a request for /.well-known/acme-challenge/TOKEN (RFC 8555,
 	// section 8.3); false: weir expects no such challenge.
 	HTTP01(host, token string) (keyAuthorization string, ok bool)
+	// OrdersHTTP01 reports whether weir obtains a certificate for the host by HTTP-01. It does not wait.
+	OrdersHTTP01(host string) bool
 	// TLSALPN01 returns the certificate that answers a challenge for the name in the ClientHello
 	// (RFC 8737). With an error, or without a certificate, weir expects no such challenge.
 	TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error)

@@ -29,6 +29,7 @@ func (c *pendingChallenges) wantAsked(t testing.TB, want int) {
 }
 
 func (c *pendingChallenges) HTTP01(string, string) (string, bool) { return "", false }
+func (c *pendingChallenges) OrdersHTTP01(string) bool             { return false }
 
 func (c *pendingChallenges) TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()

@@ -71,7 +71,7 @@ func (c *clientSide) certify() {
 	if under.ClientAuth == config.ClientAuthNone {
 		return
 	}
-	state := c.security.State()
+	state := under.State(c.security.State())
 	if x := under.Examine(&state, time.Now()); x != nil {
 		c.security.cert = &clientCert{report: filter.NewCertificate(x.Leaf, x.Err, x.Reason, x.Unknown)}
 		return

@@ -85,15 +85,14 @@ func (x *exchange) replaced(res *message.Response) bool {
 	if p.asks != nil && err == nil {
 		keepChallenges(&q.res, res)
 		res = &q.res // the page is the whole response
-		x.status = res.Status
 	}
 	series := x.route.metrics.get()
-	if err != nil {
+	if err != nil || !x.beginPage(q, res) {
 		series.page(p.backend.Name(), "failed").Inc()
 		return false
 	}
 	series.page(p.backend.Name(), "sent").Inc()
-	x.sendPage(q, res)
+	x.sendPage(q)
 	return true
 }
 
@@ -112,6 +111,7 @@ func keepChallenges(page, replaced *message.Response) {
 
 // askForPage requests a page for a status. Every status but 200 is an error: it is no page.
 func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
+	q.req.RawTargets = x.req.RawTargets
 	if p.asks != nil {
 		return x.askAsNginx(q, p, status)
 	}
@@ -193,9 +193,10 @@ func (x *exchange) relink() {
 	x.wire.CutAlso(nil)
 }
 
-// sendPage sends the page in place of res. If res is not the page itself, the response has the status
-// and the HTTP headers of res. It has the body of the page, and the headers of the page that describe that body.
-func (x *exchange) sendPage(q *inquiry, res *message.Response) {
+// beginPage makes the head of the page that is sent in place of res. If res is not the page itself, the response has
+// the status and the HTTP headers of res. It has the body of the page, and the headers of the page that describe that
+// body. beginPage returns false if there is no memory for it.
+func (x *exchange) beginPage(q *inquiry, res *message.Response) bool {
 	page := &q.res
 	for i := range page.Fields {
 		if res != page && !describesBody.Has(page.Name(i)) || page.Fields[i].ID.Class() == message.Framing {
@@ -215,8 +216,14 @@ func (x *exchange) sendPage(q *inquiry, res *message.Response) {
 	if !message.BodyForbidden(page.Status) {
 		page.Add(message.ContentLength, strconv.AppendInt(nil, page.Length, 10))
 	}
-	x.answered = true
-	x.writeHead(page)
+	x.completeHead(page)
+	return x.cover(0) && q.cover()
+}
+
+// sendPage sends the page.
+func (x *exchange) sendPage(q *inquiry) {
+	x.answered, x.status = true, q.res.Status
+	x.wire.WriteHead(&x.req, &q.res)
 	if !x.req.IsHead {
 		x.wire.WriteBody(q.body)
 		x.sent += int64(len(q.body))

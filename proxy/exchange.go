@@ -57,6 +57,8 @@ type progress struct {
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
 	packing    packing          // of the response's body
+	arrived    int              // the size of the request's head as it arrived
+	covered    int              // bytes that cover has charged
 	trace      *trace.Trace     // nil: the exchange is not traced
 	sent       int64            // bytes of the response's body, as the client gets it
 }
@@ -95,7 +97,7 @@ func (x *exchange) serve() {
 // begin starts an exchange: it starts the clock, and takes the current table.
 func (x *exchange) begin() {
 	x.reset(time.Now())
-	x.client = x.origin.Client
+	x.client, x.arrived = x.origin.Client, max(x.req.Size(), freeHead)
 	if t := x.proxy.table.Load(); t != x.table && !x.follow(t) {
 		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}
@@ -114,24 +116,31 @@ func (x *exchange) answer(r *message.Refusal) {
 // finish ends an exchange that did not become a tunnel. It counts and logs the exchange, and
 // skips the rest of a body that has arrived.
 func (x *exchange) finish(now time.Time) {
+	x.releaseBody()
+	x.unpack()
+	if x.copies != nil {
+		x.copies.end()
+	}
+	x.filtered.End()
+	x.record(now)
+	x.uncover()
+}
+
+// releaseBody skips the rest of a request's body that has arrived, and gives back the memory for it.
+func (x *exchange) releaseBody() {
 	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
 		x.wire.SkipBody()
 	}
 	if u := x.attempts.upload; u != nil {
 		u.kept.free()
 	}
-	x.unpack()
 	x.releaseHeld()
-	if x.copies != nil {
-		x.copies.end()
-	}
-	x.filtered.End()
-	x.record(now)
 }
 
 // forget prepares x for the pool. x keeps only the memory of its messages, emptied, and the
 // function that is bound to x.
 func (x *exchange) forget() {
+	x.uncover()
 	req, res := x.req, x.res
 	req.Reset()
 	res.Reset()
@@ -147,6 +156,7 @@ func (x *exchange) abandon() {
 		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
 	}
 	x.releaseHeld()
+	x.uncover()
 	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()

@@ -227,6 +227,9 @@ func (x *playedExchange) RefusePath(path []byte) *message.Refusal {
 	return refuseGuardedRedirect
 }
 
+// OrdersHTTP01 is false, because an explanation does not know the ACME entries.
+func (x *playedExchange) OrdersHTTP01() bool { return false }
+
 func (x *playedExchange) Secure() bool              { return x.secure }
 func (x *playedExchange) Refuse(r *message.Refusal) { x.refusal = r }
 func (x *playedExchange) Send(string)               {}

@@ -49,6 +49,11 @@ func (x *exchange) Trusts() filter.Trust {
 // Terminated reports whether weir terminates the client's TLS.
 func (x *exchange) Terminated() bool { return x.security.Terminated() }
 
+// OrdersHTTP01 reports whether weir obtains a certificate for the host by HTTP-01.
+func (x *exchange) OrdersHTTP01() bool {
+	return x.proxy.Challenges != nil && x.proxy.Challenges.OrdersHTTP01(x.Host())
+}
+
 // Certificate returns what routes know of the client's certificate.
 func (x *exchange) Certificate() *filter.Certificate {
 	if x.security.cert == nil {
@@ -127,6 +132,10 @@ func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 		return
 	}
 	x.err = err
+	if errors.Is(err, message.ErrMemory) { // no failure of the guard either
+		x.reply(message.ErrMemory)
+		return
+	}
 	x.reply(r)
 	x.err = err // also if the client left before it got the reply
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()

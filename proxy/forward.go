@@ -42,6 +42,10 @@ func (x *exchange) forward(r *Route) {
 	if x.held != nil {
 		x.editTrailers() // they have arrived
 	}
+	if !x.cover(0) {
+		x.reply(message.ErrMemory)
+		return
+	}
 	if r.mirrors != nil {
 		x.mirror()
 	}
@@ -108,11 +112,32 @@ func (x *exchange) CutAlso(other conn.Cuttable) { x.wire.CutAlso(other) }
 
 func (x *exchange) gone() bool { return x.wire.Gone() }
 
-func (x *exchange) cutFor() string {
-	if !x.conn.WasCut() {
-		return ""
+// silent makes the connection, or the stream, count as an idle tunnel, which ends if memory or
+// descriptors are short.
+func (x *exchange) silent(since time.Time) {
+	switch h, two := x.wire.(*http2.Exchange); {
+	case two:
+		h.SetSilent(!since.IsZero())
+	case since.IsZero():
+		x.conn.SetState(conn.Active)
+	default:
+		x.conn.SetState(conn.Tunnel)
+		x.conn.Quiet(since)
 	}
-	return x.cutBy()
+}
+
+func (x *exchange) pinged() time.Time {
+	if h, two := x.wire.(*http2.Exchange); two {
+		return h.PingedAt()
+	}
+	return time.Time{}
+}
+
+func (x *exchange) cutFor() string {
+	if h, two := x.wire.(*http2.Exchange); x.conn.WasCut() || two && errors.Is(h.Ended(), conn.ErrCut) {
+		return x.cutBy()
+	}
+	return ""
 }
 
 // cutBy returns the reason of an exchange whose connection weir cut.
@@ -129,7 +154,14 @@ func (x *exchange) panicked(p *http2.PanicError) {
 	}
 }
 
-func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.minRate()) }
+func (x *exchange) bodyPace() pace {
+	p := newPace(x.edge.timeouts.BodyIdle, x.minRate())
+	p.call, p.silence = isCall(&x.req), x.edge.timeouts.StreamIdle
+	if l := x.attempts.limits; l != nil && l.waits.stream != 0 {
+		p.silence = l.waits.stream
+	}
+	return p
+}
 
 func (x *exchange) guardBody(n int64) error {
 	if r := x.route.filters.GuardBody(n); r != nil {
@@ -157,7 +189,10 @@ func (x *exchange) editTrailers() {
 
 func (x *exchange) inform() error {
 	if x.req.Minor == 0 || x.res.Status == http.StatusContinue && !x.req.ExpectContinue {
-		return nil // the client knows no such response, or does not wait for it
+		return nil // the client knows no such response, or does not wait for it any more
+	}
+	if x.res.Status == http.StatusContinue {
+		x.req.ExpectContinue = false
 	}
 	x.wire.WriteHead(&x.req, &x.res)
 	return x.wire.Flush()
@@ -165,19 +200,24 @@ func (x *exchange) inform() error {
 
 func (x *exchange) accepts() bool { return x.wire.Accepts(&x.req, &x.res) }
 
-func (x *exchange) respond() {
-	x.answered, x.status = true, x.res.Status
+func (x *exchange) respond() error {
+	x.status = x.res.Status
 	x.waited = time.Since(x.started)
 	x.route.metrics.get().times.responseHead(x.waited)
 	if x.paged = x.replaced(&x.res); x.paged {
-		return
+		return nil
 	}
 	x.stick()
 	x.completeHead(&x.res)
+	if !x.cover(0) {
+		return message.ErrMemory
+	}
+	x.answered = true
 	if x.route.config.Compress {
 		x.pack()
 	}
 	x.wire.WriteHead(&x.req, &x.res)
+	return nil
 }
 
 func (x *exchange) write(p []byte) error {
@@ -212,9 +252,12 @@ func (x *exchange) flush() error {
 // writeFailed returns the outcome of an attempt because weir cannot send anything more to the client.
 func (x *exchange) writeFailed(err error) *outcome {
 	reason := "client_gone"
+	cut := x.cutFor()
 	switch {
-	case x.conn.WasCut():
-		reason = x.cutBy()
+	case err == message.ErrMemory: // of respond
+		return &outcome{failure: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
+	case cut != "":
+		reason = cut
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)
 	}
@@ -223,19 +266,22 @@ func (x *exchange) writeFailed(err error) *outcome {
 
 // unavailable answers the request if there is no endpoint for it.
 func (x *exchange) unavailable(err error) {
-	x.err = err
+	x.err = err // for the log only: clients must not learn the names of backends, endpoints and settings
 	if why := x.route.backend.LookupError(); why != nil && errors.Is(err, backend.ErrNoReady) {
-		x.err = fmt.Errorf("%w: %w", err, why) // for the log only: clients must not learn the names of endpoints
+		x.err = fmt.Errorf("%w: %w", err, why)
 	}
-	if errors.Is(err, backend.ErrQueueTimeout) {
-		err = backend.ErrQueueTimeout // clients must not learn the names of backends either
+	text := "too many requests at the moment; try again"
+	if errors.Is(err, backend.ErrNoReady) {
+		text = "no endpoint is ready"
 	}
-	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
+	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: text})
 }
 
 // whyNone returns the reason for an error of Acquire.
 func whyNone(err error) string {
 	switch {
+	case errors.Is(err, message.ErrMemory): // while it waited in the queue
+		return message.ErrMemory.Reason
 	case errors.Is(err, backend.ErrQueueFull):
 		return "queue_full"
 	case errors.Is(err, backend.ErrQueueTimeout):
@@ -271,7 +317,7 @@ func failureText(status int, reason string, err error) string {
 	case status == http.StatusGatewayTimeout:
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
-		return "the request's body did not arrive in time (timeouts.body_idle and body_min_rate of the listener)"
+		return "the request's body did not arrive in time"
 	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
 	case reason == message.ErrMemory.Reason:

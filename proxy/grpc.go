@@ -149,6 +149,27 @@ var notInGRPC = message.NewNames([]string{"Content-Type", "X-Content-Type-Option
 
 // sendGRPC sends the refusal of a gRPC call. The response may have further HTTP headers.
 func (x *exchange) sendGRPC(r *message.Refusal) {
+	x.beginGRPC(r)
+	x.completeHead(&x.res)
+	if !x.cover(0) {
+		x.starve()
+		return
+	}
+	x.writeGRPC()
+}
+
+// writeGRPC writes the response that refuses a gRPC call, whose head is complete.
+func (x *exchange) writeGRPC() {
+	x.answered = true
+	x.wire.WriteHead(&x.req, &x.res)
+	x.wire.WriteEnd(&x.res)
+	if err := x.wire.Flush(); err != nil {
+		x.ended, x.err = true, err
+	}
+}
+
+// beginGRPC writes the head of a response that refuses a gRPC call.
+func (x *exchange) beginGRPC(r *message.Refusal) {
 	res := &x.res
 	res.Status = http.StatusOK
 	res.Reason = res.StoreString(http.StatusText(http.StatusOK))
@@ -157,12 +178,6 @@ func (x *exchange) sendGRPC(r *message.Refusal) {
 	res.AddField("Grpc-Message", grpcMessage(r.Detail))
 	if x.wire.Version() != "2" {
 		res.Add(message.ContentLength, []byte("0"))
-	}
-	x.answered = true
-	x.writeHead(res)
-	x.wire.WriteEnd(res)
-	if err := x.wire.Flush(); err != nil {
-		x.ended, x.err = true, err
 	}
 }
 

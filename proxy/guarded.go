@@ -11,10 +11,10 @@ import (
 )
 
 // refuseGuardedRewrite: rewrite of a route must not lead around the guards of another route.
-var refuseGuardedRewrite = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "the route rewrites this path into one that another route restricts"}
+var refuseGuardedRewrite = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "this path leads to one that is restricted", Hint: "the route rewrites it into one that another route restricts"}
 
 // refuseGuardedRedirect: a client that follows such a redirect would get refuseGuardedPath.
-var refuseGuardedRedirect = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "the route redirects to another spelling of a path that is restricted"}
+var refuseGuardedRedirect = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "this path leads to one that is restricted", Hint: "the route redirects to another spelling of a path that is restricted"}
 
 // isLessGuarded reports whether r forwards requests that a guard of the other route refuses.
 func (r *Route) isLessGuarded(than *Route) bool { return r.config.LessGuarded(than.config) }

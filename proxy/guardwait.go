@@ -5,11 +5,15 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Wait waits for an event, such as the turn of a guard's check, or of the request in the queue of a
 // backend. It ends early if the client has gone, or if weir cuts its connection.
 func (x *exchange) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
+	if !x.cover(0) {
+		return false, message.ErrMemory
+	}
 	defer x.relink()
 	return waitUnlessGone(x, event, patience)
 }

@@ -142,12 +142,79 @@ func TestUnprocessedUploadIsRepeated(t *testing.T) {
 	c.wantResponse(200, "")
 	r.record().want(t, "status", 200, "retries", 2)
 
-	c.write(postChunked + "8000\r\n" + strings.Repeat("x", 1<<15) + "\r\n")
-	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
-	for n := 0; n < 1<<15; {
-		n += len(nextFrame[*xhttp2.DataFrame](t, fr).Data())
+}
+
+// Weir keeps what it has sent of a body until the endpoint takes the request, also when the body fills the
+// window that the endpoint allows at first. So a GOAWAY in this time loses no upload.
+func TestGoAwayLosesNoUpload(t *testing.T) {
+	const size = 1 << 20
+	body := strings.Repeat("0123456789abcdef", size/16)
+	f := func(chunked bool, refuse func(f *xhttp2.Framer, id uint32)) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, h2cBackend, nil, "@app", e.address)
+		c := r.dial("web")
+		head, end := post(size), ""
+		if chunked {
+			head, end = postChunked+fmt.Sprintf("%x\r\n", size), "\r\n0\r\n\r\n"
+		}
+		go c.write("%s%s%s", head, body, end)
+		var fr *xhttp2.Framer
+		read := func(want int) (id uint32) {
+			t.Helper()
+			id = nextFrame[*xhttp2.HeadersFrame](t, fr).StreamID
+			for n := 0; n < want; {
+				d := nextFrame[*xhttp2.DataFrame](t, fr)
+				if got := string(d.Data()); got != body[n:n+len(got)] {
+					t.Fatalf("%d other bytes came after %d", len(got), n)
+				}
+				if n += len(d.Data()); want == size && len(d.Data()) > 0 {
+					fr.WriteWindowUpdate(0, uint32(len(d.Data())))
+					fr.WriteWindowUpdate(id, uint32(len(d.Data())))
+				}
+			}
+			return id
+		}
+		for range 3 {
+			_, fr = e.acceptH2()
+			refuse(fr, read(1<<16-1))
+		}
+		_, fr = e.acceptH2()
+		answer200(fr, read(size))
+		c.wantResponse(200, "")
+		r.record().want(t, "status", 200, "retries", 3)
 	}
-	fr.WriteRSTStream(h.StreamID, xhttp2.ErrCodeRefusedStream)
+	for _, chunked := range []bool{false, true} {
+		f(chunked, func(f *xhttp2.Framer, id uint32) { f.WriteGoAway(id-1, xhttp2.ErrCodeNo, nil) })
+	}
+}
+
+// Such attempts do not count for retries.attempts, but only three times for a request. A request whose endpoint
+// has opened the window was taken, and weir does not keep its body any longer.
+func TestUntakenRequestsEnd(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, func(c *config.Config) { c.Backends[0].Retries.Attempts = 1 }, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	for range 4 {
+		_, fr := e.acceptH2()
+		nextFrame[*xhttp2.HeadersFrame](t, fr)
+		fr.WriteGoAway(0, xhttp2.ErrCodeNo, nil)
+	}
+	c.wantResponse(503, "*")
+	r.record().want(t, "reason", "endpoint_refused", "retries", 3)
+	e.untouched()
+
+	c.write(post(4) + "ab")
+	_, fr := e.acceptH2()
+	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+	nextFrame[*xhttp2.DataFrame](t, fr)
+	fr.WriteWindowUpdate(h.StreamID, 100)
+	fr.WritePing(false, [8]byte{1})
+	nextFrame[*xhttp2.PingFrame](t, fr) // weir has read the window
+	c.write("c")
+	nextFrame[*xhttp2.DataFrame](t, fr)
+	fr.WriteGoAway(0, xhttp2.ErrCodeNo, nil)
 	c.wantResponse(503, "*")
 	r.record().want(t, "reason", "endpoint_refused", "retries", 0)
 }
@@ -278,7 +345,7 @@ func TestHTTP2EndpointWaits(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, func(c *config.Config) {
 		c.Backends[0].Timeouts.ResponseHead = 500 * time.Millisecond // the last response arrives within this time
-		c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond
+		c.Backends[0].Timeouts.BodyIdle, c.Backends[0].Timeouts.StreamIdle = 50*time.Millisecond, 0
 	}, "@app", e.address)
 	c := r.dial("web")
 	c.write(get)

@@ -27,14 +27,13 @@ func (x *exchange) body() source {
 	return x.wire
 }
 
-// refuseHeld has no name of a setting: that of the Gateway API is forwardBody.maxSize.
 var refuseHeld = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
-	Detail: "the request's body is larger than the server that decides about it may get"}
+	Detail: "the request's body is too large", Hint: "for the server that decides about the request"}
 
 // HoldBody reads the request's body, up to most bytes, and keeps it for the attempts. It returns false
 // if it has answered the request, because the body is larger or did not arrive.
 func (x *exchange) HoldBody(most int) ([]byte, bool) {
-	if x.req.Upgrade.Len() > 0 {
+	if x.req.Upgrade.Len() > 0 && x.req.Length <= 0 {
 		return nil, true // what follows is not a body
 	}
 	body, whole := x.body().BufferedBody()
@@ -44,6 +43,10 @@ func (x *exchange) HoldBody(most int) ([]byte, bool) {
 	}
 	if whole {
 		return body, true
+	}
+	if !x.cover(0) {
+		x.reply(message.ErrMemory)
+		return nil, false
 	}
 	h := &heldBody{source: x.wire}
 	x.held = h
@@ -100,12 +103,7 @@ func grown(account *memory.Account, p []byte, n, most int) ([]byte, bool) {
 // proceed tells a client that waits for it to send the body (100 Continue). The endpoint then gets the
 // body together with the head.
 func (x *exchange) proceed() {
-	x.res.Reset()
-	x.res.Status = http.StatusContinue
-	x.res.Reason = x.res.StoreString(http.StatusText(http.StatusContinue))
-	x.inform() // after an error, the body does not arrive either
-	x.res.Reset()
-	x.req.ExpectContinue = false
+	sayContinue(&x.res, x) // after an error, the body does not arrive either
 	x.req.Drop(message.Expect)
 }
 

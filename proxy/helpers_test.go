@@ -222,7 +222,7 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 		}
 		policies[p.Name].RetryECH(ech)
 	}
-	backends, err := r.set.Update(cfg.Backends, backend.NodeInfo{})
+	backends, err := r.set.Update(cfg.AllBackends(), backend.NodeInfo{})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -176,6 +176,7 @@ func (s *http1Session) idle() bool { return !s.http1.HeadStarted() }
 // Await.
 func (s *http1Session) serveReady() bool {
 	for !s.ended && !s.upgraded {
+		s.http1.Tolerate(s.edge.lenient)
 		if err := s.http1.ReadHead(&s.req); err != nil {
 			return s.noHead(err)
 		}

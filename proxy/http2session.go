@@ -14,6 +14,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
@@ -64,7 +65,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 		rw = s.tls
 	}
 	s.conn.Split()
-	s.http2.Init(rw, core.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, Account: cl.account}, s.serve)
+	s.http2.Init(rw, core.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, RawTargets: cl.edge.lenient&http1.RawTargets != 0, Account: cl.account}, s.serve)
 	s.http2.Observe(s)
 	s.proxy.http2.add(s)
 	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
@@ -504,6 +505,10 @@ func (t *http2Sessions) goAway(f func(*http2Session) bool) {
 
 // those returns the connections for which f returns true.
 func (t *http2Sessions) those(f func(*http2Session) bool) (all []*http2Session) {
+	t.mu.Lock()
+	n := len(t.open)
+	t.mu.Unlock()
+	all = make([]*http2Session, 0, n) // without the lock: allocating may wait for the garbage collector
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.open {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
@@ -27,8 +28,7 @@ var errNotSSH = errors.New("the connection begins with the letter S, but is not 
 // route shares the listener.
 func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 	if e.ssh != nil {
-		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
-		ssh, err := beginsAsSSH(c)
+		ssh, err := e.isSSH(c)
 		switch {
 		case err != nil && !errors.Is(err, errNotSSH):
 			p.refuse(c, e, "first_bytes", e.explain(nil, err))
@@ -41,6 +41,20 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 	}
 	c.Established()
 	newHTTP1Session(p, c, t, e, nil, nil).serveAll(nil)
+}
+
+// isSSH reports whether a connection belongs to the SSH route: it begins as SSH, or is silent for
+// silent_after. It sets the read deadline for the handshake.
+func (e *edge) isSSH(c *conn.Conn) (bool, error) {
+	begun := time.Now()
+	if silence := e.ssh.config.SilentAfter; silence > 0 {
+		c.SetReadDeadline(begun.Add(silence))
+		if _, err := c.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) && !c.HasPeeked() {
+			return true, nil
+		}
+	}
+	c.SetReadDeadline(begun.Add(e.timeouts.Handshake))
+	return beginsAsSSH(c)
 }
 
 // beginsAsSSH waits only for as many bytes as it needs to decide.
@@ -67,9 +81,10 @@ func beginsAsSSH(c *conn.Conn) (bool, error) {
 // hosts, and otherwise TLS that weir terminates. It closes every other connection without
 // sending a byte.
 func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
-	c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
-	if e.ssh != nil {
-		ssh, err := beginsAsSSH(c)
+	if e.ssh == nil {
+		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
+	} else {
+		ssh, err := e.isSSH(c)
 		switch {
 		case err != nil:
 			p.refuseHello(c, e, "first_bytes", err)

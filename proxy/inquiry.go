@@ -31,7 +31,9 @@ type inquiry struct {
 	discard bool   // body stays empty; its length does not matter
 	// discardGood means that the body of a 2xx response is discarded.
 	discardGood bool
-	account     *memory.Account // charged for body; nil: none
+	account     *memory.Account // charged for body, and what cover counts; nil: none
+	texts       int             // the size of further texts that the inquiry is made of
+	covered     int             // bytes that cover has charged
 
 	patience time.Duration     // limits all attempts together
 	until    time.Time         // the end of patience
@@ -86,6 +88,9 @@ func (q *inquiry) begin(method, host, target string) error {
 // run makes the inquiry. It returns nil if there is a complete response, of any status.
 // Afterwards the caller calls release.
 func (q *inquiry) run() (o *outcome) {
+	if !q.cover() {
+		return q.writeFailed(message.ErrMemory)
+	}
 	returned := false
 	defer func() {
 		if !returned { // a panic
@@ -112,10 +117,10 @@ func (q *inquiry) run() (o *outcome) {
 // reasonTooSlow is the reason for an outcome of an inquiry whose patience ended.
 const reasonTooSlow = "response_timeout"
 
-// release gives back the memory of the response.
+// release gives back the memory of the inquiry. Further calls do nothing.
 func (q *inquiry) release() {
-	q.account.Release(cap(q.body))
-	q.body = nil
+	q.account.Release(cap(q.body) + q.covered)
+	q.body, q.covered = nil, 0
 }
 
 // Cut ends the inquiry. The client that waits for the inquiry is linked to it.
@@ -167,7 +172,9 @@ func (q *inquiry) keep(link *backend.Link) {
 
 func (q *inquiry) outgoing() *backend.Outgoing { return q.out }
 
-func (q *inquiry) gone() bool { return false }
+func (q *inquiry) gone() bool        { return false }
+func (q *inquiry) silent(time.Time)  {}
+func (q *inquiry) pinged() time.Time { return time.Time{} }
 
 // Wait waits for an event. It ends early if the inquiry ends.
 func (q *inquiry) Wait(event <-chan struct{}, patience time.Duration) (happened bool, gone error) {
@@ -207,6 +214,7 @@ func (q *inquiry) ReadBody(*message.Request) ([]byte, error) {
 }
 func (q *inquiry) BodyEnded() bool           { return true }
 func (q *inquiry) HeadStarted() bool         { return false }
+func (q *inquiry) Owes() bool                { return false }
 func (q *inquiry) SetReadDeadline(time.Time) {}
 func (q *inquiry) Interrupt()                {}
 func (q *inquiry) Resume()                   {}
@@ -215,9 +223,15 @@ func (q *inquiry) Resume()                   {}
 
 func (q *inquiry) inform() error { return nil }
 func (q *inquiry) accepts() bool { return q.res.Status != http.StatusSwitchingProtocols }
-func (q *inquiry) respond()      {}
 func (q *inquiry) end()          {}
 func (q *inquiry) flush() error  { return nil }
+
+func (q *inquiry) respond() error {
+	if !q.cover() {
+		return message.ErrMemory
+	}
+	return nil
+}
 
 func (q *inquiry) write(p []byte) error {
 	switch {
@@ -256,7 +270,7 @@ func (p *Proxy) Get(ctx context.Context, b *backend.Backend, target string, most
 	q := p.newInquiry(b)
 	q.most, q.patience = most, patience
 	if err := q.get("localhost", target); err != nil {
-		return nil, fmt.Errorf("requesting %q from backend %q: %w", target, b.Name(), err)
+		return nil, fmt.Errorf("requesting %s from backend %q: %w", message.Quote(target), b.Name(), err)
 	}
 	q.req.AddField("Accept", "*/*")
 	defer context.AfterFunc(ctx, q.Cut)()
@@ -264,7 +278,7 @@ func (p *Proxy) Get(ctx context.Context, b *backend.Backend, target string, most
 		if ctx.Err() != nil {
 			o.err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("requesting %q from backend %q: %w", target, b.Name(), o.err)
+		return nil, fmt.Errorf("requesting %s from backend %q: %w", message.Quote(target), b.Name(), o.err)
 	}
 	return &Answer{Status: q.res.Status, Header: q.res.Head, Body: slices.Clip(q.body)}, nil
 }

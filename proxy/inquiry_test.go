@@ -109,7 +109,7 @@ func TestInquiryInQueue(t *testing.T) {
 	c.wantResponse(200, "yes")
 }
 
-// An inquiry for a client charges the response to the client's account.
+// An inquiry for a client charges its request and the response to the client's account.
 func TestInquiryCharges(t *testing.T) {
 	address := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 50<<10)) })
 	r := newRig(t, plain, nil, "@app", address)
@@ -120,7 +120,7 @@ func TestInquiryCharges(t *testing.T) {
 	if err := q.get("x", "/"); err != nil {
 		t.Fatal(err)
 	}
-	if o := q.run(); o != nil || len(q.body) != 50<<10 || q.account.Used() != int64(cap(q.body)) {
+	if o := q.run(); o != nil || len(q.body) != 50<<10 || q.account.Used() != int64(cap(q.body)+q.covered) || q.covered < q.req.Size() {
 		t.Errorf("the outcome is %+v, %d bytes, %d charged", o, len(q.body), q.account.Used())
 	}
 	q.release()

@@ -42,7 +42,8 @@ var processID = func() []byte {
 var visitor = append([]byte("weir-"), processID...)
 
 var refuseLoop = &message.Refusal{Status: http.StatusLoopDetected, Reason: "loop",
-	Detail: "routing loop: the request has reached this proxy as often as limits.loop allows, because an endpoint of its route sends it back here"}
+	Detail: "routing loop: the request has come back here too often",
+	Hint:   "as often as limits.loop allows, because an endpoint of its route sends it back"}
 
 // errLoop is the error of a connection that does not become a tunnel because of a loop.
 var errLoop = errors.New("routing loop: the connection has reached this process as often as limits.loop allows, because an endpoint of its route sends it back here; check the endpoints of the route's backend")

@@ -64,7 +64,7 @@ func TestLargeHeadsRefusedForMemory(t *testing.T) {
 	c = r.dial("web")
 	for range 8 { // it is not the endpoint's fault, so the endpoint stays in use
 		c.write("GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-		if resp, body := c.response("GET"); resp.StatusCode != 503 || !strings.Contains(body, "limits.memory") {
+		if resp, body := c.response("GET"); resp.StatusCode != 503 || !strings.Contains(body, "not enough memory") {
 			t.Errorf("a response with a large head became %d %q", resp.StatusCode, body)
 		}
 		r.record().want(t, "status", 503, "reason", "memory")

@@ -72,10 +72,12 @@ func (x *exchange) mirror() {
 		return
 	}
 	c := &copies{source: x.wire, exchange: x, most: mostMirrored}
+	heads := 0
 	for _, m := range x.route.mirrors {
 		if m.takes() {
 			if q := x.copyFor(m); q != nil {
 				c.all = append(c.all, q)
+				heads += q.req.Size()
 			}
 		}
 	}
@@ -83,6 +85,10 @@ func (x *exchange) mirror() {
 		return
 	}
 	x.copies = c
+	if !c.charge(heads) {
+		c.giveUp("dropped")
+		return
+	}
 	if x.attempts.whole {
 		body, _ := x.attempts.body.BufferedBody()
 		c.keep(body)
@@ -97,8 +103,7 @@ func (x *exchange) mirror() {
 		c.giveUp("too_large")
 		return
 	}
-	if c.charged = mostMirrored; !x.account.Charge(c.charged) {
-		c.charged = 0
+	if !c.charge(mostMirrored) {
 		c.giveUp("dropped")
 		return
 	}
@@ -127,6 +132,15 @@ func (x *exchange) copyFor(m *mirror) *inquiry {
 	q.attempts.once, q.discard, q.patience = true, true, mirrorPatience
 	q.address, q.out = x.client.Addr(), x.outgoing()
 	return q
+}
+
+// charge charges the client's account for n bytes more. It returns false if the account refuses.
+func (c *copies) charge(n int) bool {
+	if !c.exchange.account.Charge(n) {
+		return false
+	}
+	c.charged += n
+	return true
 }
 
 // ReadBody reads the client's body, and keeps a copy of it.
@@ -205,7 +219,7 @@ func (p *Proxy) startMirror(q *inquiry, metrics *routeMetrics, listener string) 
 		return false
 	}
 	q.account.Open(p.Memory, conn.NetworkOf(q.address, conn.Prefixes{IPv4: 32, IPv6: 64}).Prefix(), q)
-	if !q.account.Charge(memory.Exchange + len(q.content)) {
+	if q.texts = cap(q.content); !q.account.Charge(memory.Exchange) || !q.cover() {
 		q.account.Close()
 		p.endMirror(q.attempts.backend)
 		return false

@@ -39,7 +39,7 @@ backends: {app: {endpoints: ["@app"]}, none: {endpoints: ["127.0.0.1:9"]}}
 	c := r.dial("web")
 	ask := func(host string) { c.write(fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)) }
 	ask("all.example")
-	c.wantResponse(500, "the route has no backend\n")
+	c.wantResponse(500, "nothing serves this path at the moment\n")
 	if got := r.record()["reason"]; got != "no_backend" {
 		t.Errorf("the reason is %q", got)
 	}
@@ -47,7 +47,7 @@ backends: {app: {endpoints: ["@app"]}, none: {endpoints: ["127.0.0.1:9"]}}
 	for i := range 4 {
 		ask("half.example")
 		if i%2 == 0 {
-			c.wantResponse(500, "the route has no backend\n")
+			c.wantResponse(500, "nothing serves this path at the moment\n")
 			continue
 		}
 		if at == nil {

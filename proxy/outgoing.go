@@ -16,9 +16,6 @@ import (
 // that sent the request, or the other end of the connection.
 func outgoing(c *conn.Origin, client netip.AddrPort, sec *Security) *backend.Outgoing {
 	out := &backend.Outgoing{Client: client, Local: c.Local, TLVs: c.Header.TLVs}
-	if client != c.Client && client.Addr().Is4() != c.Local.Addr().Unmap().Is4() {
-		out.Local = netip.AddrPortFrom(unspecified(client.Addr()), c.Local.Port()) // of one family, or the header has neither
-	}
 	if sec.SNI != "" {
 		out.TLVs.Authority = sec.SNI
 	}
@@ -29,14 +26,6 @@ func outgoing(c *conn.Origin, client netip.AddrPort, sec *Security) *backend.Out
 		out.TLVs.SSL = sslTLV(&state, sec)
 	}
 	return out
-}
-
-// unspecified returns the unspecified address of a's family.
-func unspecified(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
 }
 
 // sslTLV describes the client's TLS connection to weir. It uses the names of OpenSSL, as HAProxy

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -115,8 +116,14 @@ func (p *peer) tryResponse(method string) (*http.Response, string, error) {
 		return nil, "", err
 	}
 	body, err := io.ReadAll(resp.Body)
+	if text := string(body) + resp.Header.Get("Grpc-Message"); setting.MatchString(text) {
+		p.t.Errorf("the response tells strangers about the configuration: %q", text)
+	}
 	return resp, string(body), err
 }
+
+// setting matches words of the configuration. The test of the root that looks for them in refusals explains them.
+var setting = regexp.MustCompile(`\b[a-z]+_[a-z_]+\b|\b(limits|timeouts|listeners|backends|queue)\.[a-z]|\b(listener|backend|the route)s?\b`)
 
 // wantResponse reads a response and checks its status and body.
 func (p *peer) wantResponse(status int, body string) *http.Response {

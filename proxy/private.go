@@ -59,7 +59,8 @@ func (p *privates) drop() {
 
 var (
 	refuseSharedAuth = &message.Refusal{Status: 403, Reason: "connection_auth_shared",
-		Detail: "NTLM and Negotiate authenticate a connection, but a connection from a sender in trust_forwarded may carry the requests of many users"}
+		Detail: "NTLM and Negotiate authenticate a connection, but this connection may carry the requests of many users",
+		Hint:   "its sender is in trust_forwarded"}
 	refuseHTTP2Auth = &message.Refusal{Status: 421, Reason: "connection_auth_http2",
 		Detail: "NTLM and Negotiate authenticate a connection, which HTTP/2 does not support; weir reset the stream with HTTP_1_1_REQUIRED, so that the client uses HTTP/1.1"}
 )

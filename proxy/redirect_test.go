@@ -50,6 +50,11 @@ func (c *challengesByToken) HTTP01(host, token string) (string, bool) {
 	return a, ok
 }
 
+// OrdersHTTP01 is true for the hosts with tokens, and for ordered.example.org.
+func (c *challengesByToken) OrdersHTTP01(host string) bool {
+	return host == "app.example.org" || host == "unrouted.example.org" || host == "ordered.example.org"
+}
+
 func (c *challengesByToken) TLSALPN01(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, io.EOF
 }
@@ -217,7 +222,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	challenges.mu.Lock()
 	challenges.asked = nil
 	challenges.mu.Unlock()
-	refused("GET", "a.example.org", path+"unknown")
+	refused("GET", "ordered.example.org", path+"unknown")
 	refused("POST", "unrouted.example.org", path+"tok")
 	refused("GET", "unrouted.example.org", path)
 	refused("GET", "unrouted.example.org", path+"tok/")
@@ -226,10 +231,19 @@ func TestChallengesOverHTTP(t *testing.T) {
 	refused("GET", "unrouted.example.org", path+"to.k")
 	refused("GET", "unrouted.example.org", path+strings.Repeat("t", 256+1))
 	challenges.mu.Lock()
-	if !slices.Equal(challenges.asked, []string{"a.example.org unknown"}) {
+	if !slices.Equal(challenges.asked, []string{"ordered.example.org unknown"}) {
 		t.Errorf("asked for %q", challenges.asked)
 	}
 	challenges.mu.Unlock()
+
+	// Challenges of hosts for which weir orders no certificate belong to others, who may follow a redirect.
+	for _, token := range []string{"unknown", "a/tok", ""} {
+		request("GET", "a.example.org", path+token)
+		if resp, _ := c.response("GET"); resp.StatusCode != 308 || resp.Header.Get("Location") != "https://a.example.org"+path+token {
+			t.Errorf("a challenge of another ACME client gets %v", resp)
+		}
+		r.record().want(t, "status", 308, "reason", "redirect", "route", "up")
+	}
 
 	// Requests with an unknown token follow the route of their host.
 	request("GET", "app.example.org", path+"of-the-backend")
@@ -241,21 +255,22 @@ func TestChallengesOverHTTP(t *testing.T) {
 	}
 }
 
-// Weir does not look up challenges over TLS: authorities do not use it.
+// Weir does not look up challenges over TLS: authorities do not use it. A weir without ACME entries redirects
+// all challenges.
 func TestChallengesAreForPlainHTTP(t *testing.T) {
 	r, _, challenges := newRedirected(t, nil)
 	c := r.dialTLS("tls", "moved.example.org", nil)
 	c.write("GET /.well-known/acme-challenge/tok HTTP/1.1\r\nHost: moved.example.org\r\n\r\n")
-	c.wantResponse(404, "*")
-	r.record().want(t, "route", "moved", "reason", "no_challenge")
+	c.wantResponse(307, "*")
+	r.record().want(t, "route", "moved", "reason", "redirect")
 	if len(challenges.asked) > 0 {
 		t.Errorf("asked for %q", challenges.asked)
 	}
 	none := newRig(t, redirected, nil, "@app", "127.0.0.1:1")
 	c = none.dial("web")
 	c.write("GET /.well-known/acme-challenge/tok HTTP/1.1\r\nHost: a\r\n\r\n")
-	c.wantResponse(404, "*")
-	none.record().want(t, "reason", "no_challenge")
+	c.wantResponse(308, "*")
+	none.record().want(t, "reason", "redirect")
 }
 
 // A slow look-up delays only its own client, and does not prevent a cut of the connection.

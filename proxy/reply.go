@@ -46,8 +46,18 @@ func (x *exchange) endReply(body string) {
 	if x.replaced(res) {
 		return
 	}
+	x.completeHead(res)
+	if !x.cover(2 * len(body)) { // the text and its copy for the codec
+		x.starve()
+		return
+	}
+	x.writeReply(body)
+}
+
+// writeReply writes weir's own response, whose head is complete.
+func (x *exchange) writeReply(body string) {
 	x.answered = true
-	x.writeHead(res)
+	x.wire.WriteHead(&x.req, &x.res)
 	if !x.req.IsHead {
 		x.wire.WriteBody([]byte(body))
 		x.sent += int64(len(body))
@@ -57,10 +67,24 @@ func (x *exchange) endReply(body string) {
 	}
 }
 
-// writeHead writes the head of a final response, or of a 101, to the output for the client.
-func (x *exchange) writeHead(res *message.Response) {
-	x.completeHead(res)
-	x.wire.WriteHead(&x.req, res)
+// starve sends a refusal in place of weir's own response, for which there is no memory. The refusal has nothing of the
+// filters.
+func (x *exchange) starve() {
+	x.filtered.End()
+	x.err = message.ErrMemory
+	x.beginReply(message.ErrMemory.Status, message.ErrMemory.Reason)
+	if isGRPC(&x.req) {
+		x.res.Reset()
+		x.beginGRPC(message.ErrMemory)
+		stampDate(&x.res)
+		x.writeGRPC()
+		return
+	}
+	body := message.ErrMemory.Detail + "\n"
+	x.res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
+	x.res.Length = int64(len(body))
+	stampDate(&x.res)
+	x.writeReply(body)
 }
 
 // completeHead applies the filters of the route to the head of a final response, and adds a Date.

@@ -37,6 +37,7 @@ type retries struct {
 	once    bool              // no retry
 	made    int               // attempts
 	excused int               // attempts that do not count: the address refused or could not be reached
+	untaken int               // attempts that do not count: the endpoint did not take the request
 	connect time.Duration     // how long the last attempt to connect took
 	trace   *trace.Trace      // nil: the request is not traced
 	begun   time.Time         // when the request timeout of limits began
@@ -79,6 +80,9 @@ func (r *retries) run(t trier) *outcome {
 		}
 		if tried = append(tried, e); r.once || !r.allows(t, o, tried) {
 			return o
+		}
+		if r.untaken == 1 && http2.GoingAway(o.err) { // the endpoint ended a connection, and may take the next
+			tried = tried[:len(tried)-1]
 		}
 		if r.rests(o) {
 			if gone := t.pause(); gone != nil {
@@ -138,15 +142,20 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 		spends = false
 	case refused:
 		reason, spends = backend.RetryRefused, !http2.GoingAway(o.err) // GOAWAY is no sign of overload
+		r.untaken = min(r.untaken+1, mostUncounted)
 	default:
 		return false
 	}
-	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !r.allowRetry() {
+	if !t.repeatable(o.failure) || r.made-r.excused-r.untaken >= r.most() || spends && !r.allowRetry() {
 		return false
 	}
 	r.count(reason)
 	return true
 }
+
+// mostUncounted is how many attempts of a request or tunnel do not count because the endpoint
+// did not take the request.
+const mostUncounted = 3
 
 // count counts a retry for the backend, and for the route.
 func (r *retries) count(why backend.RetryReason) {

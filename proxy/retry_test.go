@@ -11,7 +11,6 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // idleConnection runs one exchange and returns the client and the endpoint's connection.
@@ -122,9 +121,40 @@ func TestRetryOfReusedConnections(t *testing.T) {
 	f("POST / HTTP/1.1\r\nHost: a\r\n\r\n", "", "", false)
 	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", false)
 	f("PATCH / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "", "", false)
-	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", "x", "", false) // weir no longer has the body
-	f(get, "", "H", false)                                                      // the response has begun
-	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                       // the same with an informational response
+	f(get, "", "H", false)                                // the response has begun
+	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false) // the same with an informational response
+	f(post(1), "x", "", false)
+}
+
+// A connection that was idle ends while weir sends a request with a body. weir still has a body of
+// this size, and sends it once more, if the request is idempotent.
+func TestBodyIsSentAgainAfterAnIdleEnd(t *testing.T) {
+	f := func(size int, repeated bool) {
+		t.Helper()
+		body := strings.Repeat("0123456789abcdef", size/16)
+		r, e := newPlain(t, nil)
+		c, s := idleConnection(r, e)
+		c.write("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", size+1)
+		s.head()
+		go c.write("%s", body)
+		s.wantRead(body)
+		if s.Close(); !repeated {
+			c.wantResponse(502, "*")
+			r.record().want(t, "status", 502, "retries", 0)
+			return
+		}
+		s = e.accept()
+		s.head()
+		s.wantRead(body)
+		c.write("!")
+		s.wantRead("!")
+		s.write(ok("again"))
+		c.wantResponse(200, "again")
+		r.record().want(t, "status", 200, "retries", 1)
+	}
+	f(16, true)
+	f(mostUntaken, true)
+	f(mostUntaken+16, false)
 }
 
 const two = `
@@ -254,7 +284,7 @@ func TestQueueTimeout(t *testing.T) {
 	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
 	first.head() // the response has begun, and still uses the connection
 	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
-	second.wantResponse(503, backend.ErrQueueTimeout.Error()+"\n")
+	second.wantResponse(503, "too many requests at the moment; try again\n")
 	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/second",
 		"error", `backend "app" had all of its max_connections (1) in use, and none became free within 100ms (queue.timeout)`)
 	s.write("1")

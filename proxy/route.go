@@ -16,11 +16,11 @@ var (
 	refuseGuardedPath = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "another spelling of this path is restricted; write the path as it is in links"}
 	// A connection is made for one TLS policy. A request for a host with another policy needs
 	// another connection (RFC 9110, section 15.5.20).
-	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
+	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own", Hint: "its TLS settings differ from those of this connection"}
 )
 
 // The route of the preflight itself has cors, but must not answer for another route.
-var refusePreflight = &message.Refusal{Status: 403, Reason: "cors_other_route", Detail: "the route of the request that this preflight asks for does not allow requests from other origins (cors)"}
+var refusePreflight = &message.Refusal{Status: 403, Reason: "cors_other_route", Detail: "requests from other origins are not allowed here", Hint: "the route of the request that this preflight asks for has no cors"}
 
 // refuseRevoked asks the client for a new connection, whose handshake will fail.
 var refuseRevoked = &message.Refusal{Status: 421, Reason: "revoked", Detail: "the client certificate was revoked after the connection was opened"}

@@ -21,9 +21,11 @@ import (
 // The refusals of connections to an http listener that begin with another protocol.
 var (
 	refuseHeader = &message.Refusal{Status: http.StatusBadRequest, Reason: "proxy_header",
-		Detail: "the connection begins with a PROXY header, and the listener reads none from this peer; set proxy_protocol of the listener to a policy with a rule for the peer, or turn the PROXY header off at the load balancer"}
+		Detail: "the connection does not begin with an HTTP request",
+		Hint:   "it begins with a PROXY header, and the listener reads none from this peer; set proxy_protocol of the listener to a policy with a rule for the peer, or turn the PROXY header off at the load balancer"}
 	refuseTLS = &message.Refusal{Status: http.StatusBadRequest, Reason: "tls_on_http",
-		Detail: "the client speaks TLS, and the listener speaks plain HTTP; use a listener with protocol: tls, or an http:// address"}
+		Detail: "the client speaks TLS, and plain HTTP is spoken here; use an http:// address",
+		Hint:   "or a listener with protocol: tls"}
 )
 
 // The first bytes of other protocols. A v2 PROXY header looks like two empty lines until its fifth byte.
@@ -59,6 +61,10 @@ func (e *edge) explain(tc *tls.Conn, err error) error {
 		return e.explainRecord(policy.HandshakeResult(err), err)
 	case unusable[policy.HandshakeResult(err)] != "": // the text in unusable already names the cause
 		return fmt.Errorf("%s: %w", unusable[policy.HandshakeResult(err)], err)
+	case errors.As(err, &op) && op.Op == "local error" && tc != nil && tc.ConnectionState().Version == 0:
+		if fault := hello.Fault(conn.ClientHello(tc)); fault != "" {
+			return fmt.Errorf("%s: %w", fault, err)
+		}
 	case errors.As(err, &op) && op.Op == "local error" && tc != nil && tc.ConnectionState().Version == tls.VersionTLS13:
 		if alert, ok := conn.PlainAlert(tc); ok {
 			return e.explainAlert(&net.OpError{Op: "remote error", Err: tls.AlertError(alert)})
@@ -157,7 +163,7 @@ func (e *edge) explainAlert(op *net.OpError) error {
 // slowHead returns the refusal for a client that does not send its request's head in time.
 func (e *edge) slowHead() *message.Refusal {
 	return &message.Refusal{Status: http.StatusRequestTimeout, Reason: "slow_head",
-		Detail: fmt.Sprintf("the client did not send the whole request head within %v (timeouts.request_head of the listener)", e.timeouts.RequestHead)}
+		Detail: "the client did not send the whole request head in time", Hint: fmt.Sprintf("timeouts.request_head of the listener is %v", e.timeouts.RequestHead)}
 }
 
 // slowRead returns the error for a client that does not read its response.

@@ -23,8 +23,14 @@ func (x *exchange) stickyCookie(b *backend.Backend) []byte {
 		name = c.Name
 	}
 	value, _ := x.req.Cookie(name)
-	return value
+	if len(value) > mostSticky {
+		return nil // weir made no such cookie
+	}
+	return bytes.Clone(value) // otherwise it would keep a head that filters have replaced by a larger one
 }
+
+// mostSticky is more than the length of any value that weir gives, in bytes.
+const mostSticky = 256
 
 // stickyDestination returns the destination of a route with weights that the client's cookie
 // names; nil: it names none.

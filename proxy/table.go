@@ -17,6 +17,7 @@ import (
 	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
+	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -65,7 +66,8 @@ type edge struct {
 
 	http2          bool // the listener offers HTTP/2 to TLS clients
 	priorKnowledge bool // clients without TLS may begin with HTTP/2
-	streams        int  // limit of concurrent HTTP/2 streams on one connection
+	lenient        http1.Lenient
+	streams        int // limit of concurrent HTTP/2 streams on one connection
 
 	raw         *Route // of a tcp listener
 	ssh         *Route // for connections that begin with SSH
@@ -237,7 +239,7 @@ func (t *Table) has(on routeOn) bool {
 func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
 		name: l.Name, handshakes: new(atomic.Pointer[prometheus.Observer]), protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
-		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
+		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams, lenient: backend.LenientOf(l.Lenient),
 		fallback: policies[cmp.Or(l.UnknownPolicy, config.DefaultTLSPolicy)],
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -31,6 +32,7 @@ type waits struct {
 	connect, head time.Duration
 	body          time.Duration // for more of the response
 	send          time.Duration // until the endpoint reads more of the request
+	stream        time.Duration // in which nobody owes anything
 }
 
 // head returns the limit of the wait for the head of a response. The timeouts of the backend
@@ -48,6 +50,15 @@ func (l *tryLimits) body(of *config.BackendTimeouts) time.Duration {
 		return of.BodyIdle
 	}
 	return l.waits.body
+}
+
+// stream returns the limit of a silence in a response in which nobody owes anything; 0: body is the
+// limit, because the file has it.
+func (l *tryLimits) stream(of *config.BackendTimeouts) time.Duration {
+	if l == nil || l.waits.stream == 0 && l.waits.body == 0 {
+		return of.StreamIdle
+	}
+	return l.waits.stream
 }
 
 // send returns the limit of the wait for the endpoint to read more of the request.
@@ -73,7 +84,7 @@ func newTryLimits(r *config.Route) *tryLimits {
 	l := &tryLimits{}
 	if t := r.Timeouts; t != nil {
 		l.request, l.try = t.Request, t.Try
-		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send}
+		l.waits = waits{t.Connect, t.ResponseHead, t.BodyIdle, t.Send, t.StreamIdle}
 	}
 	if t := r.Retries; t != nil {
 		l.attempts, l.within, l.backoff, l.unsafe, l.unshared = t.Attempts, t.Within, t.Backoff, t.NonIdempotent, t.Unshared
@@ -153,7 +164,7 @@ func (a *attempts) ranOut(err error) *outcome {
 func (a *attempts) discards(status int) *outcome {
 	l := a.limits
 	if l == nil || status < 400 || status > 599 || !l.statuses[status-400] || !a.upload.delivered() || !a.repeatable(discarded) ||
-		a.made >= a.most() || !a.mayBegin(true) || !a.retries.allowRetry() {
+		a.made-a.untaken >= a.most() || !a.mayBegin(true) || !a.retries.allowRetry() {
 		return nil
 	}
 	return &outcome{failure: discarded}
@@ -196,9 +207,11 @@ func (r *retries) mayBegin(rests bool) bool {
 }
 
 // rests reports whether weir waits before it repeats a request after the outcome o. An idle
-// connection that had ended is no failure of an endpoint, and neither is a GOAWAY.
+// connection that had ended is no failure of an endpoint, and neither are a GOAWAY and a better
+// address of the same name.
 func (r *retries) rests(o *outcome) bool {
-	return r.limits != nil && r.limits.backoff != 0 && o.failure != unanswered && !(o.failure == refused && http2.GoingAway(o.err))
+	return r.limits != nil && r.limits.backoff != 0 && o.failure != unanswered && !(o.failure == refused && http2.GoingAway(o.err)) &&
+		!(o.failure == unsent && errors.Is(o.err, backend.ErrOtherFamily))
 }
 
 // pause waits before another attempt: at least backoff of the route, and at most half as long
@@ -225,8 +238,8 @@ func (a *attempts) abandoned(err error) *outcome {
 
 // connectAgain reports whether another attempt may follow one without a connection.
 func (r *retries) connectAgain(o *outcome, tried []*backend.Endpoint) bool {
-	if r.limits != nil && r.limits.attempts != 0 {
-		return len(tried) < r.limits.attempts && r.allowRetry() // attempts counts all of them
+	if r.limits != nil && r.limits.attempts != 0 && !errors.Is(o.err, backend.ErrOtherFamily) {
+		return len(tried)-r.excused < r.limits.attempts && r.allowRetry() // attempts counts all others
 	}
 	return r.backend.AllowConnect(tried, &r.excused, o.err, r.connect)
 }

@@ -46,6 +46,7 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni stri
 	client := &tunnel.ConnEnd{Conn: c, TLS: tc}
 	o := &openTunnel{client: client, raw: client, dialled: link.Conn, listener: e.name, sni: sec.SNI, policy: sec.Policy,
 		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts, slot: held.Detach()}
+	o.openAccount(p, c)
 	p.runTunnel(o, link, e, r, endpoint)
 }
 
@@ -153,7 +154,10 @@ type openTunnel struct {
 	started       time.Time
 	connect       time.Duration
 	attempts      int
-	slot          *filter.Slot // of in_flight; nil: none
+	slot          *filter.Slot    // of in_flight; nil: none
+	holding       memory.Account  // of a connection that became the tunnel
+	account       *memory.Account // holding, or that of the HTTP/2 connection that carries the tunnel
+	kept          int             // bytes that account is charged for upgrade
 	// One of the two is set.
 	raw     *tunnel.ConnEnd   // the client's end: its connection became the tunnel at once
 	upgrade *accesslog.Record // the record of the exchange that became the tunnel
@@ -179,8 +183,12 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
 	}
-	tunnel.Start(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
-		Sent: o.series.in, Received: o.series.out}, o)
+	limits := tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime, Sent: o.series.in, Received: o.series.out, Account: o.account}
+	if o.upgrade != nil {
+		go tunnel.Start(client, endpoint, limits, o) // the goroutine of an exchange has a larger stack, and holds a session
+		return
+	}
+	tunnel.Start(client, endpoint, limits, o)
 }
 
 func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.route} }
@@ -199,6 +207,8 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 	defer o.client.Close(r.Reason) // last: a drain may end when it is closed, and the log with the drain
 	o.endpoint.Release()
 	o.log(r)
+	o.account.Release(o.kept)
+	o.holding.Close()
 }
 
 func (o *openTunnel) log(r tunnel.Result) {
@@ -231,6 +241,7 @@ func (o *openTunnel) Panicked(value any, stack []byte) {
 func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
 	s.conn.SetState(conn.Tunnel)
+	s.releaseBody()
 	o := s.openTunnel(&tunnel.ConnEnd{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
 	s.conn, s.tls = conn.Closed(), nil
 	s.startTunnel(o)
@@ -252,20 +263,22 @@ func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 // startTunnel hands over the connection to the endpoint, and starts the tunnel.
 func (x *exchange) startTunnel(o *openTunnel) {
 	link, to := x.attempts.link, x.attempts.endpoint
-	endpoint := link.TunnelEnd(x.tunnelAccount())
+	o.account = x.account
+	if x.wire.Version() != "2" { // the account of the session ends with the session
+		o.openAccount(x.proxy, o.client.(*tunnel.ConnEnd).Conn)
+	}
+	o.kept = o.upgrade.Request.Size()
+	o.account.Force(o.kept) // the exchange had it
+	endpoint := link.TunnelEnd(o.account)
 	x.attempts.link, x.attempts.held = nil, nil
 	o.slot = x.filtered.Detach()
 	x.proxy.runTunnel(o, endpoint, x.edge, x.route, to)
 }
 
-// tunnelAccount returns the account that is charged for a tunnel's endpoint: over HTTP/2,
-// the account of the client's connection. Over HTTP/1.1 the client's connection becomes the
-// tunnel, and nothing is charged.
-func (x *exchange) tunnelAccount() *memory.Account {
-	if x.wire.Version() == "2" {
-		return x.account
-	}
-	return nil
+// openAccount opens an account for a connection that has become the tunnel.
+func (o *openTunnel) openAccount(p *Proxy, c *conn.Conn) {
+	o.holding.Open(p.Memory, c.Network().Prefix(), c)
+	o.account = &o.holding
 }
 
 // tunnels is the set of all open tunnels, for reloads. It is a list through the tunnels

@@ -365,6 +365,51 @@ func TestSilentClients(t *testing.T) {
 	f(opened, "web", "\x16\x03\x01\x00", "handshake")
 }
 
+// A client that sends nothing for silent_after is an SSH client that waits for the banner. One that has
+// begun to send has all of the handshake's time.
+func TestSilentClientsOfSSH(t *testing.T) {
+	r, vault, ssh, _ := newEdgeTLS(t, func(c *config.Config) {
+		for i := range c.Listeners {
+			c.Listeners[i].Timeouts.Handshake = 3 * time.Second
+		}
+		for i := range c.Routes {
+			if c.Routes[i].FirstBytes != "" {
+				c.Routes[i].SilentAfter = 500 * time.Millisecond
+			}
+		}
+	})
+	for _, listener := range []string{"tls", "web"} {
+		c := r.dial(listener)
+		s := ssh.accept()
+		s.write("SSH-2.0-server\r\n")
+		c.wantRead("SSH-2.0-server\r\n")
+		if listener == "tls" {
+			time.Sleep(3 * time.Second) // the handshake's time is over, and does not count in the tunnel
+		}
+		c.write("SSH-2.0-client\r\n")
+		s.wantRead("SSH-2.0-client\r\n")
+		c.Close()
+		s.wantEnd(false)
+		s.Close()
+		r.record().want(t, "kind", "tunnel", "listener", listener, "backend", "ssh", "reason", "eof")
+	}
+	c := r.dial("tls")
+	c.write("SSH")
+	if got, _ := io.ReadAll(c.r); len(got) > 0 {
+		t.Errorf("SSH was answered with %q", got)
+	}
+	r.refusal().want(t, "reason", "first_bytes", "listener", "tls")
+	c = r.dial("web")
+	c.write("G")
+	time.Sleep(time.Second) // longer than silent_after
+	c.write("ET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+	c.wantResponse(200, "/x ")
+	r.record()
+	vault.untouched()
+	ssh.untouched()
+	r.wantNoLog()
+}
+
 func TestClientCertificates(t *testing.T) {
 	r, _, _, ca := newEdgeTLS(t, nil)
 	with := func(certs ...tls.Certificate) func(*tls.Config) {

@@ -27,13 +27,16 @@ type upload struct {
 	wait     time.Duration // limit for the wait for the response's head, after the body is sent
 	begun    time.Time
 
-	read    atomic.Bool  // the client's body was read, to its end or to its declared length
-	endless atomic.Bool  // the body was read to its declared length, before its end had arrived
-	sent    atomic.Int64 // when the whole body was sent, in nanoseconds after begun; 0: not yet
-	done    chan struct{}
-	err     error // the error of the client, valid once done is closed
-	bytes   int64
-	kept    *kept // the received part; nil: weir cannot send it again
+	awaited  atomic.Int64 // when the head was sent, in nanoseconds after begun, while nothing of the body has come; 0: something has, or the head was not sent
+	life     atomic.Int64 // when a part of either body last came, in nanoseconds after begun
+	answered atomic.Bool  // the head of the response has arrived
+	read     atomic.Bool  // the client's body was read, to its end or to its declared length
+	endless  atomic.Bool  // the body was read to its declared length, before its end had arrived
+	sent     atomic.Int64 // when the whole body was sent, in nanoseconds after begun; 0: not yet
+	done     chan struct{}
+	err      error // the error of the client, valid once done is closed
+	bytes    int64
+	kept     *kept // the received part; nil: weir cannot send it again
 
 	panicked any // the value of the goroutine's panic, valid once done is closed
 }
@@ -53,10 +56,13 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	switch {
 	case all.upload != nil: // the earlier upload failed
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
+		if !all.req.ExpectContinue { // the client was told to send the body
+			all.req.Drop(message.Expect)
+		}
+	case link.CanRefuse(), link.Reused && all.req.Idempotent && !all.limits.keepsBodies():
+		u.kept = &kept{most: mostUntaken, account: all.account}
 	case all.limits.keepsBodies():
 		u.kept = &kept{most: mostKeptBody, account: all.account}
-	case link.CanRefuse():
-		u.kept = &kept{most: conn.BufferSize}
 	}
 	all.upload = u
 	a.phase = awaitingHead
@@ -104,13 +110,10 @@ func (u *upload) run() {
 		if !a.body.HeadStarted() && h.Flush() != nil { // weir flushes everything before it waits for more
 			return
 		}
-		asked := time.Now()
-		a.body.SetReadDeadline(asked.Add(u.pace.left))
-		p, err := a.body.ReadBody(a.req)
+		p, err := u.next()
 		if err == io.EOF {
 			break
 		}
-		u.pace.came(len(p), time.Since(asked))
 		if u.bytes += int64(len(p)); err == nil {
 			err = a.requester.guardBody(u.bytes)
 		}
@@ -119,9 +122,7 @@ func (u *upload) run() {
 			u.link.Cut()
 			return
 		}
-		if !u.kept.add(p) {
-			u.kept = nil
-		}
+		u.keep(p)
 		u.noteArrived()
 		if h.WriteBody(p) != nil {
 			return
@@ -134,6 +135,62 @@ func (u *upload) run() {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
+
+// keep keeps a piece that has arrived, as long as weir may have to send it again.
+func (u *upload) keep(p []byte) {
+	if u.kept != nil && !u.attempts.limits.keepsBodies() && u.taken() {
+		u.kept.free()
+		u.kept = nil
+	}
+	if !u.kept.add(p) {
+		u.kept = nil
+	}
+}
+
+// taken reports whether the endpoint has shown that it processes the request. Over HTTP/1.1
+// only a response shows that.
+func (u *upload) taken() bool { return u.link.Shared() && !u.link.CanRefuse() }
+
+// next returns the next piece of the client's body. It waits as long as the pace allows, and longer
+// while the client owes nothing.
+func (u *upload) next() ([]byte, error) {
+	a, asked := u.attempts, time.Now()
+	u.noteLife(asked)
+	if u.bytes == 0 {
+		u.awaited.Store(int64(max(1, asked.Sub(u.begun))))
+		defer u.awaited.Store(0)
+	}
+	free := false // the client owed nothing for a part of the wait
+	for until := asked.Add(u.pace.left); ; {
+		a.body.SetReadDeadline(until)
+		p, err := a.body.ReadBody(a.req)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || u.due() || a.body.Owes() {
+			waited := time.Since(asked)
+			if free {
+				u.pace.left, waited = u.pace.most, 0
+			}
+			u.pace.came(len(p), waited)
+			return p, err
+		}
+		free = true
+		if until = a.alive(asked, u.link).Add(u.pace.silence); !time.Now().Before(until) {
+			return nil, fmt.Errorf("%w: nothing came within %v", errSilentStream, u.pace.silence)
+		}
+	}
+}
+
+// due reports whether the client must send more of the body soon. It need not if the length of the
+// body is unknown and the response has begun: then the two may talk. The client of a gRPC call may
+// be silent from the beginning.
+func (u *upload) due() bool {
+	return u.pace.silence == 0 || u.attempts.req.Length != message.Unknown || !u.pace.call && !u.answered.Load()
+}
+
+func (u *upload) noteLife(now time.Time) { u.life.Store(int64(now.Sub(u.begun))) }
+func (u *upload) lastLife() time.Time    { return u.begun.Add(time.Duration(u.life.Load())) }
+
+var errSilentStream = &message.Refusal{Status: http.StatusRequestTimeout, Reason: reasonSilent,
+	Detail: "neither side sent anything for a long time", Hint: "timeouts.stream_idle of the listener or the route"}
 
 // noteArrived records whether the whole body has arrived. run calls it before it sends the last
 // piece: after that piece the endpoint may answer, and the client may keep its connection. Over
@@ -169,13 +226,41 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 // delivered reports whether weir has sent the whole request to the endpoint.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
+// wentOut is delivered for a response that arrived right behind the last byte of the request: the
+// upload may not have noted yet that it sent that byte.
+func (u *upload) wentOut() bool {
+	if u == nil || u.running() {
+		return u == nil
+	}
+	u.awaitDone()
+	return u.delivered()
+}
+
+// awaitDone waits a moment for the end of an upload that has read everything.
+func (u *upload) awaitDone() (done bool) {
+	grace := time.NewTimer(timeout)
+	defer grace.Stop()
+	select {
+	case <-u.done:
+		return true
+	case <-grace.C:
+		return false
+	}
+}
+
 // repeatable reports whether weir can send the received part of the client's body again.
 func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }
 
+// mostUntaken limits the body that weir keeps until the endpoint takes the request, in bytes:
+// the window that endpoints allow at first (RFC 9113, section 6.9.2), and the piece that waits
+// for more.
+const mostUntaken = 64<<10 + conn.BufferSize
+
 // kept is the beginning of a body, in up to most bytes. Weir keeps it for an HTTP/2 endpoint that may
-// report that it did not process the request, and for the retries of a route.
+// report that it did not process the request, for an idempotent request over a connection that may have
+// ended while it was idle, and for the retries of a route.
 type kept struct {
 	buffers []*conn.Buffer
 	n, most int
@@ -260,14 +345,8 @@ func (u *upload) stop() {
 		return // the upload was stopped before
 	}
 	defer func() { u.link = nil }() // another exchange soon uses the connection
-	if u.read.Load() && (u.complete() || !u.endless.Load()) {
-		grace := time.NewTimer(timeout)
-		defer grace.Stop()
-		select {
-		case <-u.done:
-			return
-		case <-grace.C:
-		}
+	if u.read.Load() && (u.complete() || !u.endless.Load()) && u.awaitDone() {
+		return
 	}
 	u.link.Cut()
 	u.attempts.body.Interrupt()

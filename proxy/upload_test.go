@@ -536,4 +536,4 @@ func TestSlowUploads(t *testing.T) {
 	f("slow", head, 10, strings.Repeat("x", 50), 12)
 }
 
-const tooLarge = "the request's body is larger than max_body of its route"
+const tooLarge = "the request's body is too large"

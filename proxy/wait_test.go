@@ -43,6 +43,34 @@ func TestResponseTimeout(t *testing.T) {
 	rec.wantError(t, "backends.app.timeouts.response_head")
 }
 
+// An endpoint that sends 102 Processing is at work: the time for the response starts anew.
+func TestInformationalResponsesGainTime(t *testing.T) {
+	for _, body := range []string{"", "0\r\n\r\n"} {
+		request := get
+		if body != "" {
+			request = postChunked + body
+		}
+		r, e := newPlain(t, func(c *config.Config) { c.Backends[0].Timeouts.ResponseHead = 2 * clientCheck })
+		c := r.dial("web")
+		c.write(request)
+		s := e.accept()
+		s.head()
+		s.wantRead(body)
+		for range 3 {
+			r.waitForClientChecks(1)
+			s.write("HTTP/1.1 102 Processing\r\n\r\n")
+			c.wantRead("HTTP/1.1 102 Processing\r\n\r\n")
+		}
+		s.write(ok("done"))
+		c.wantResponse(200, "done")
+		c.write(get)
+		s.head()
+		s.write("HTTP/1.1 102 Processing\r\n\r\n")
+		c.wantRead("HTTP/1.1 102 Processing\r\n\r\n")
+		c.wantResponse(504, "*")
+	}
+}
+
 // If an endpoint completes no TLS handshake in time, weir has no connection to it.
 func TestConnectTimeout(t *testing.T) {
 	e := newEndpoint(t)
@@ -274,7 +302,7 @@ func TestSlowHead(t *testing.T) {
 	r, e := newPlain(t, tune)
 	c := r.dial("web")
 	c.write("GET / HTTP/1.1\r\nHo")
-	resp := c.wantResponse(408, "the client did not send the whole request head within 1s (timeouts.request_head of the listener)\n")
+	resp := c.wantResponse(408, "the client did not send the whole request head in time\n")
 	if !resp.Close {
 		t.Error("the connection goes on")
 	}

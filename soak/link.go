@@ -301,7 +301,7 @@ func (l *link) dial() error {
 func (l *link) introduce() error {
 	l.wire.secure = l.run.tls != nil
 	if l.run.Header > 0 {
-		h := header.Header{Source: l.clientPort(), Destination: l.destination()}
+		h := header.Header{Source: l.clientPort(), Destination: l.run.resolved}
 		text := header.Append(nil, l.run.Header, &h, header.Options{})
 		err := l.send(Header, text, func(b []byte) error {
 			_, err := l.Write(b)
@@ -356,20 +356,6 @@ func (l *link) unshaken(err error) error {
 // clientPort returns the made-up client address with a made-up port.
 func (l *link) clientPort() netip.AddrPort {
 	return netip.AddrPortFrom(l.client, uint16(1024+l.number%64000))
-}
-
-// destination returns the destination address in the PROXY header: the address of the
-// target, or, if the client has the other address family, an address for documentation
-// (RFC 5737, RFC 3849).
-func (l *link) destination() netip.AddrPort {
-	to := l.run.resolved
-	switch {
-	case to.Addr().Is4() == l.client.Is4():
-		return to
-	case l.client.Is4():
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), to.Port())
-	}
-	return netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), to.Port())
 }
 
 // send sends a part with write, and makes the faults of this part.

@@ -43,7 +43,7 @@ func TestCommandLine(t *testing.T) {
 	f("run", statusUsage, "", "\nTry \"weir run --help\".\n")
 	f("check --colour", statusUsage, "", "\nTry \"weir check --help\".\n")
 	f("check -c a b", statusUsage, "", "\nTry \"weir check --help\".\n")
-	f("check -c none.yaml", statusError, "", "none.yaml:1:1: cannot read the configuration: no such file or directory\n")
+	f("check -c none.yaml", statusError, "", "none.yaml: cannot read the configuration: no such file or directory\n")
 	f("check -c ../../examples/minimal.yaml", 0, "../../examples/minimal.yaml: ok: 1 listener, 1 route, 1 backend, hash ", "")
 }
 

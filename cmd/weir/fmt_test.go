@@ -75,3 +75,15 @@ func TestFmtKeepsTheFile(t *testing.T) {
 		t.Errorf("%v; the file has %d bytes", err, len(text))
 	}
 }
+
+// The files that users copy have the usual layout.
+func TestFmtOfExamples(t *testing.T) {
+	examples, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal("there are no examples", err)
+	}
+	args := append([]string{"fmt", "--check", "../../deploy/debian/weir.yaml"}, examples...)
+	if out, errs, status := weir(args...); status != 0 {
+		t.Errorf("weir fmt --check names %q, %q", out, errs)
+	}
+}

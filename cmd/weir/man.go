@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 func newManCommand() *cobra.Command {
@@ -38,7 +40,7 @@ func writeManual(root *cobra.Command, folder string) error {
 	info, _ := debug.ReadBuildInfo()
 	date := commitTime(info)
 	for _, c := range allCommands(root) {
-		if err := os.WriteFile(filepath.Join(folder, pageName(c)+".1"), manualPage(c, date), 0o644); err != nil {
+		if err := disk.Replace(filepath.Join(folder, pageName(c)+".1"), manualPage(c, date), 0o644); err != nil {
 			return err
 		}
 	}

@@ -168,11 +168,14 @@ func (m *migration) print(out io.Writer) {
 	if service, ok := m.of.DefaultBackend(); ok {
 		step("Create an Ingress for the default backend (--default-backend-service):", m.defaultBackend(service))
 	}
-	step("Run weir beside ingress-nginx with this file (publish: none), and test it at its own address.", nil)
+	step("Run weir beside ingress-nginx with this file (publish: none), and test it at its own address.", []string{streams})
 	step("Move the load balancer or DNS to weir, and replace publish: none.", nil)
 	step("Remove ingress-nginx, but keep "+m.kept()+".", nil)
 	fmt.Fprintf(out, "\n%s", text)
 }
+
+// streams names the keys for clients that wait for long.
+const streams = "gRPC calls and server-sent events may be silent for 1h (timeouts.stream_idle); the answer to a long poll must begin within 5m (timeouts.response_head); proxy-read-timeout, if set, replaces both"
 
 // what names the controller and its ConfigMap.
 func (m *migration) what() string {

@@ -214,43 +214,73 @@ func restoreBlanks(text string, doc *yaml.Node) string {
 }
 
 // alignComments indents each line that is only a comment like the line that it was aligned
-// with in the old text: the next one with a value, otherwise the one before. The encoder
-// indents a comment between two sections like the end of the first one.
+// with in the old text: the next one with a value, otherwise one before that encloses it. The
+// encoder indents a comment between two sections like the end of the first one.
 func alignComments(old, text string, oldDoc, doc *yaml.Node) string {
 	was, is := commentLines(old, oldDoc), commentLines(text, doc)
 	if len(was) != len(is) {
 		return text
 	}
 	all := strings.Split(text, "\n")
+	moved := map[int]int{}
+	movedLines(moved, oldDoc, doc)
 	for i, c := range is {
 		switch {
 		case was[i].text != c.text: // the encoder has moved a comment
 			return text
-		case was[i].next == was[i].indent:
+		case was[i].next == was[i].indent && c.next >= 0:
 			all[c.line] = strings.Repeat(" ", c.next) + c.text
-		case was[i].before == was[i].indent:
-			all[c.line] = strings.Repeat(" ", c.before) + c.text
+		case was[i].enclosing >= 0:
+			if now := moved[was[i].enclosing+1]; now > 0 {
+				line := all[now-1]
+				all[c.line] = line[:len(line)-len(strings.TrimLeft(line, " "))] + c.text
+			}
 		}
 	}
 	return strings.Join(all, "\n")
 }
 
+// movedLines notes for each line of a document, from 1, on which a value begins, where another
+// document with the same values has it.
+func movedLines(moved map[int]int, old, doc *yaml.Node) {
+	if old.Kind != yaml.DocumentNode && moved[old.Line] == 0 {
+		moved[old.Line] = doc.Line
+	}
+	for i := range old.Content {
+		movedLines(moved, old.Content[i], doc.Content[i])
+	}
+}
+
 // commentLine is a line that is only a comment, and its indentation.
 type commentLine struct {
-	line         int // from 0
-	text         string
-	indent       int
-	before, next int // the indentations of the next lines with values; -1: there is none
+	line      int // from 0
+	text      string
+	indent    int
+	next      int // the indentation of the next line with a value; -1: there is none
+	enclosing int // the line before with the same indentation, without a smaller one between them; -1: there is none
 }
 
 func commentLines(text string, doc *yaml.Node) (found []commentLine) {
 	all := strings.Split(text, "\n")
 	within := textLines(text, doc)
 	isComment := func(i int) bool { return strings.HasPrefix(strings.TrimSpace(all[i]), "#") && !within[i+1] }
-	indentOf := func(i, step int) int {
-		for ; i >= 0 && i < len(all); i += step {
+	indentOf := func(i int) int { return len(all[i]) - len(strings.TrimLeft(all[i], " ")) }
+	hasValue := func(i int) bool { return all[i] != "" && !isComment(i) && !within[i+1] }
+	next := func(i int) int {
+		for ; i < len(all); i++ {
 			if all[i] != "" && !isComment(i) {
-				return len(all[i]) - len(strings.TrimLeft(all[i], " "))
+				return indentOf(i)
+			}
+		}
+		return -1
+	}
+	enclosing := func(i, indent int) int {
+		for i--; i >= 0; i-- {
+			if hasValue(i) && indentOf(i) <= indent {
+				if indentOf(i) == indent {
+					return i
+				}
+				return -1
 			}
 		}
 		return -1
@@ -258,7 +288,7 @@ func commentLines(text string, doc *yaml.Node) (found []commentLine) {
 	for i, line := range all {
 		if isComment(i) {
 			trimmed := strings.TrimSpace(line)
-			found = append(found, commentLine{i, trimmed, len(line) - len(strings.TrimLeft(line, " ")), indentOf(i, -1), indentOf(i, 1)})
+			found = append(found, commentLine{i, trimmed, indentOf(i), next(i), enclosing(i, indentOf(i))})
 		}
 	}
 	return found

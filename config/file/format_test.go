@@ -18,6 +18,7 @@ func TestFormat(t *testing.T) {
 		{"blank lines", "\n\na: 1\n\n\n\nb:\n\n  c: 1\n\n", "a: 1\n\nb:\n\n  c: 1\n"},
 		{"comments", "# top\n\na: 1 # one\n# b is\n# two\nb: 2\n# end\n", "# top\n\na: 1 # one\n# b is\n# two\nb: 2\n# end\n"},
 		{"a comment between sections", "a:\n    b:\n        c: 1\n    # - d\n\n    e: 2\n", "a:\n  b:\n    c: 1\n  # - d\n\n  e: 2\n"},
+		{"a comment at the end of a list", "a:\n    - b:\n        c: |\n          d\n    # - e:\n    #     f: 2\n\ng: 3\n", "a:\n  - b:\n      c: |\n        d\n  # - e:\n  #     f: 2\n\ng: 3\n"},
 		{"texts", "a: |\n    x\n\n\n      # y\n\nb: 1\n", "a: |\n  x\n\n\n    # y\n\nb: 1\n"},
 		{"a text in quotes over two lines", "a: \"x\n\n  y\"\nb: 1\n", "a: \"x\\ny\"\nb: 1\n"},
 		{"quotes, aliases and variables", "a: &x '$1'\nb: \"2\"\nc: *x\nd: ${HOME:-x}\n", "a: &x '$1'\nb: \"2\"\nc: *x\nd: ${HOME:-x}\n"},

@@ -160,14 +160,6 @@ func cause(err error) error {
 	return err
 }
 
-// readRegular reads a file. It refuses pipes and devices, because a reload would wait for them.
-func readRegular(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	return readAll(path)
-}
-
 // add reads a file and adds its content to the document. A file that cannot be read does not
 // hide the errors of others.
 func (i *includer) add(file includedPath) {

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/disk"
 )
 
 // Standard input is named "-" on the command line and in errors.
@@ -23,56 +24,64 @@ const maxFile = 16 << 20
 
 // Load reads and validates the configuration file at path; "-" is standard input. env
 // looks up a name in the environment, as os.LookupEnv does. The error is a config.Errors
-// with all errors of the file.
+// with all errors of the file. The file may also be a pipe, for a minute.
 func Load(path string, env func(string) (string, bool)) (*config.Config, error) {
-	return Reload(path, env, config.InUse{})
+	c, _, err := Check(path, env)
+	return c, err
 }
 
-// Reload is Load for a process that already serves. A file that is in use and that weir
+// Reload is Load for a process that already serves, and reads only regular files. A file that is in use and that weir
 // cannot use now is only a warning. So an unrelated broken file does not block a valid
 // change of the configuration.
 func Reload(path string, env func(string) (string, bool), inUse config.InUse) (*config.Config, error) {
-	c, _, err := load(path, env, inUse)
+	data, err := readRegular(path)
+	c, _, err := build(path, data, err, env, inUse)
 	return c, err
 }
 
 // Check is Load, but returns the warnings even if there are errors.
 func Check(path string, env func(string) (string, bool)) (*config.Config, config.Errors, error) {
-	return load(path, env, config.InUse{})
+	data, err := readFirst(path)
+	return build(path, data, err, env, config.InUse{})
 }
 
-func load(path string, env func(string) (string, bool), inUse config.InUse) (*config.Config, config.Errors, error) {
-	data, err := readAll(path)
+// build makes a configuration of the content of a file. err is the error of reading it.
+func build(path string, data []byte, err error, env func(string) (string, bool), inUse config.InUse) (*config.Config, config.Errors, error) {
 	if err != nil {
 		var p *fs.PathError // the position has its path
 		if errors.As(err, &p) {
 			err = p.Err
 		}
-		return nil, nil, config.Errors{{Position: config.Position{File: path, Line: 1, Column: 1}, Message: fmt.Sprintf("cannot read the configuration: %v", err)}}
+		return nil, nil, config.Errors{{Position: config.Position{File: path}, Message: fmt.Sprintf("cannot read the configuration: %v", err)}}
 	}
 	return parse(path, data, env, inUse)
 }
 
-func readAll(path string) ([]byte, error) {
-	in := os.Stdin
-	if path != standardInput {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
+// readFirst reads the configuration file, which may be a pipe.
+func readFirst(path string) ([]byte, error) {
+	if path == standardInput {
+		return disk.ReadStream(os.Stdin, "standard input", maxFile)
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return disk.ReadStream(nil, path, maxFile)
+	}
+	return readRegular(path)
+}
+
+// readRegular reads a file. It refuses pipes and devices, because a reload would wait for them.
+func readRegular(path string) ([]byte, error) {
+	return disk.With(path, func(f *os.File) ([]byte, error) {
+		var text bytes.Buffer
+		if info, err := f.Stat(); err == nil {
+			text.Grow(int(min(info.Size(), maxFile)) + bytes.MinRead)
 		}
-		defer f.Close()
-		in = f
-	}
-	var text bytes.Buffer
-	if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
-		text.Grow(int(min(info.Size(), maxFile)) + bytes.MinRead)
-	}
-	_, err := text.ReadFrom(paced{io.LimitReader(in, maxFile+1)})
-	data := text.Bytes()
-	if err == nil && len(data) > maxFile {
-		return nil, errors.New("it is larger than 16 MiB")
-	}
-	return data, err
+		_, err := text.ReadFrom(paced{io.LimitReader(f, maxFile+1)})
+		data := text.Bytes()
+		if err == nil && len(data) > maxFile {
+			return nil, errors.New("it is larger than 16 MiB")
+		}
+		return data, err
+	})
 }
 
 // Parse validates the configuration in data. Errors contain name as the name of the file,

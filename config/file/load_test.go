@@ -15,13 +15,13 @@ func TestLoadFailures(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	f("../testdata/none.yaml", "../testdata/none.yaml:1:1: cannot read the configuration: no such file or directory")
-	f("../testdata", "../testdata:1:1: cannot read the configuration: is a directory")
+	f("../testdata/none.yaml", "../testdata/none.yaml: cannot read the configuration: no such file or directory")
+	f("../testdata", "../testdata: cannot read the configuration: is a directory")
 	large := filepath.Join(t.TempDir(), "large.yaml")
 	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f(large, large+":1:1: cannot read the configuration: it is larger than 16 MiB")
+	f(large, large+": cannot read the configuration: it is larger than 16 MiB")
 }
 
 // The error of an empty file has a file to begin with.

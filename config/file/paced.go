@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/weirproxy/weir/disk"
 	"github.com/weirproxy/weir/pause"
 )
 
@@ -27,14 +28,9 @@ func hashOf(text []byte) [sha256.Size]byte {
 	return sum
 }
 
-// hashOfFile returns the hash of the content of a file.
+// hashOfFile returns the hash of the content of a regular file.
 func hashOfFile(path string) (sum [sha256.Size]byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return sum, err
-	}
-	defer f.Close()
-	return hashOfAll(f)
+	return disk.With(path, func(f *os.File) ([sha256.Size]byte, error) { return hashOfAll(f) })
 }
 
 func hashOfAll(in io.Reader) (sum [sha256.Size]byte, err error) {

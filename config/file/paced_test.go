@@ -21,8 +21,8 @@ func TestLargeFilesAreReadInParts(t *testing.T) {
 	var pauses atomic.Int64
 	defer pause.Count(func() { pauses.Add(1) })()
 	for name, read := range map[string]func() bool{
-		"readAll": func() bool {
-			got, err := readAll(path)
+		"readRegular": func() bool {
+			got, err := readRegular(path)
 			return err == nil && bytes.Equal(got, text)
 		},
 		"hashOf": func() bool { return hashOf(text) == sha256.Sum256(text) },

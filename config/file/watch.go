@@ -188,12 +188,9 @@ func ContentsOf(files []string) Contents {
 // update reads files again, and returns true if one of them has changed.
 func (c Contents) update(files []string) (news bool) {
 	for _, f := range files {
-		if info, err := os.Stat(f); err != nil || !info.Mode().IsRegular() {
-			continue // the file is being replaced, or is a pipe that might never end
-		}
 		sum, err := hashOfFile(f)
 		if err != nil {
-			continue // an event will follow
+			continue // the file is being replaced, and an event will follow; or it is a pipe
 		}
 		if last, known := c[f]; !known || last != sum {
 			c[f] = sum

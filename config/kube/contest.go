@@ -83,7 +83,7 @@ func (all contests) lose(n namer, host string, owner namer) {
 type namedHost struct {
 	host string
 	by   namer
-	weak bool // by is a listener, whose hostname takes nothing from others
+	weak bool // by is a listener, whose hostname takes nothing from others but further names of Ingresses
 }
 
 // contestHosts decides about the hosts that objects of both kinds name. It drops the results of
@@ -124,12 +124,13 @@ func (u *updating) findContests() contests {
 	if len(u.joints.hosts) == 0 && !u.gateways.order() && !u.shares() { // only routes name hosts
 		return contests{}
 	}
-	routes := map[string][]namer{}
+	routes, listeners := map[string][]namer{}, map[string][]namer{}
 	wild := false
 	for _, p := range u.gateways.parts {
 		for i, n := range p.gateway.named {
 			pause.InLoop(i)
 			if n.weak {
+				listeners[n.host] = append(listeners[n.host], n.by)
 				continue
 			}
 			routes[n.host] = append(routes[n.host], n.by)
@@ -140,8 +141,9 @@ func (u *updating) findContests() contests {
 		slices.SortFunc(of, namer.compare)
 	}
 	all := contests{}
+	u.contestFurther(all, routes, listeners)
 	if u.shares() {
-		u.contestShared(all, routes)
+		u.contestShared(all, routes, listeners, wild)
 		u.contestOrders(all, routes)
 		return all
 	}
@@ -172,10 +174,10 @@ func (k *gatewayConverter) order() bool {
 // contestHost decides about one host. routes are the routes of each host.
 func (u *updating) contestHost(all contests, host string, routes map[string][]namer) {
 	pause.IfDue()
-	ingresses := u.namersOf(host)
+	ingresses := u.namersOf(all, host)
 	competing := slices.Concat(ingresses, routes[host])
 	if u.joints.owned { // a wildcard owns the younger names below it
-		competing = append(competing, u.namersOf(claim.WildcardOf(host))...)
+		competing = append(competing, u.rulersOf(claim.WildcardOf(host))...)
 		for above := aboveOf(host); above != ""; above = aboveOf(above) {
 			competing = append(competing, oldest(routes[above])...)
 		}
@@ -198,14 +200,54 @@ func (u *updating) contestHost(all contests, host string, routes map[string][]na
 // oldest returns the first of some objects in the order of findContests, which is the oldest one; none of none.
 func oldest(all []namer) []namer { return all[:min(len(all), 1)] }
 
-// namersOf are the Ingresses that name a host in a rule.
-func (u *updating) namersOf(host string) (all []namer) {
+// contestFurther takes further names from Ingresses, if a route or a listener of another namespace has them or a
+// wildcard above them, whatever the ages.
+func (u *updating) contestFurther(all contests, routes, listeners map[string][]namer) {
+	if len(routes)+len(listeners) == 0 {
+		return
+	}
+	for _, m := range u.members {
+		if !m.ours {
+			continue
+		}
+		for _, host := range m.traits.further() {
+			var owners []namer
+			for name := host; name != ""; name = aboveOf(name) {
+				owners = slices.Concat(owners, routes[name], listeners[name])
+			}
+			owners = slices.DeleteFunc(owners, func(n namer) bool { return n.name.Namespace == m.Namespace })
+			if len(owners) > 0 {
+				all.of(m.namer()).lost[host] = slices.MinFunc(owners, namer.compare)
+			}
+		}
+	}
+}
+
+// namersOf are the Ingresses that name a host in a rule. If there is none, they are those that have it as a further
+// name. all has the further names that Ingresses have lost.
+func (u *updating) namersOf(all contests, host string) []namer {
+	if rulers := u.rulersOf(host); len(rulers) > 0 {
+		return rulers
+	}
+	return u.naming(host, func(m *member) bool {
+		_, lost := all.lostBy(namedHost{host: host, by: m.namer()})
+		return !lost && slices.Contains(m.traits.further(), host)
+	})
+}
+
+// rulersOf are the Ingresses that name a host in a rule of their own.
+func (u *updating) rulersOf(host string) []namer {
+	return u.naming(host, func(m *member) bool { return slices.Contains(m.traits.hosts[:m.traits.own], host) })
+}
+
+// naming are those Ingresses with a host for which is returns true.
+func (u *updating) naming(host string, is func(*member) bool) (all []namer) {
 	j := u.joints.hosts[host]
 	if j == nil || host == "" {
 		return nil
 	}
 	for _, m := range j.named {
-		if slices.Contains(m.traits.hosts[:m.traits.ruled], host) {
+		if is(m) && u.settings.RefusesHost(m.Namespace, host) == "" {
 			all = append(all, m.namer())
 		}
 	}
@@ -239,6 +281,11 @@ func (v *conversion) whyOwned() string {
 		return ownedOnce
 	}
 	return ownedAcross
+}
+
+// refuses returns why the configuration does not give a host to an object; "": it does.
+func (v *conversion) refuses(o *claim.Owner, host string) string {
+	return v.settings.RefusesHost(o.Name.Namespace, host)
 }
 
 // rivalOf returns the object of the other kind that owns a host of an Ingress; "": none.
@@ -278,6 +325,7 @@ func (v *conversion) tellContests(owners []*claim.Owner) {
 // contest removes the hosts of a route that belong to Ingresses of other namespaces, and reports
 // them.
 func (c *gatewayConversion) contest(a *gateway.Attachment) {
+	c.yieldToList(a)
 	c.yieldToFile(a)
 	by := c.namerOf(a.Route)
 	for _, b := range a.Bound {
@@ -301,6 +349,24 @@ func (c *gatewayConversion) contest(a *gateway.Attachment) {
 	if lost != "" {
 		gateway.Drop(a, mine.lost, &gateway.Problem{Reason: reasonHostTaken, Message: lost + c.whyOwned()})
 	}
+}
+
+// yieldToList removes the hosts of a route that the configuration does not give to its namespace.
+func (c *gatewayConversion) yieldToList(a *gateway.Attachment) {
+	if len(c.settings.Hosts) == 0 || a.Kind == gateway.KindTCPRoute {
+		return
+	}
+	a.DropEach(func(_ *gateway.Listener, host string) *gateway.Problem {
+		why := c.settings.RefusesHost(a.Name.Namespace, gateway.HostOf(host))
+		if why == "" {
+			return nil
+		}
+		what := "The host " + host
+		if host == "" {
+			what = "The catch-all, a route without a hostname,"
+		}
+		return &gateway.Problem{Reason: reasonHostTaken, Message: what + " " + why + "; use another host, or change the list."}
+	})
 }
 
 // contested returns a sentence for each of the hosts for which the route is attached. every is the format for

@@ -102,6 +102,9 @@ func TestIncrementalConversion(t *testing.T) {
 			for step := range 250 {
 				what := w.change()
 				got := c.Convert(w.objects())
+				if step%10 == 0 {
+					checkAliases(t, file, w.objects())
+				}
 				for name, from := range map[string]*Converter{"from scratch": {File: file}, "as one group": {File: file, together: true}} {
 					if want := from.Convert(w.objects()); !reflect.DeepEqual(got, want) {
 						m := &Manifests{Objects: *w.objects()}

@@ -19,7 +19,7 @@ func TestOneAddressTwice(t *testing.T) {
 	b := Backend{}
 	b.Port.Number = 80
 	for range 100 { // the order of maps varies
-		if got := fmt.Sprint(Endpoints(&b, m.Services[0], m.Slices)); got != "[{:0:0 10.0.0.1:8080 node-b z1 1 false true}]" {
+		if got := fmt.Sprint(Endpoints(&b, m.Services[0], m.Slices)); got != "[{ 10.0.0.1:8080 node-b z1 1 false true}]" {
 			t.Fatalf("the endpoints are %s", got)
 		}
 	}

@@ -16,6 +16,9 @@ import (
 // decides: see contestOrders.
 
 func (e gatewayEnv) HasIssuer(name string) bool { return e.issuer(name) != nil }
+func (e gatewayEnv) RefusesHost(namespace, host string) string {
+	return e.settings.RefusesHost(namespace, gateway.HostOf(host))
+}
 func (e gatewayEnv) MayIssue(issuer, namespace, host string) error {
 	return e.issuer(issuer).ACME.Refuses(namespace, host)
 }
@@ -82,9 +85,9 @@ func (u *updating) contestOrders(all contests, routes map[string][]namer) {
 			own = setOfNamed(p.gateway.named)
 		}
 		for _, o := range p.gateway.ordered {
-			competing := slices.Concat(u.namersOf(o.host), orders[o.host], oldestBut(own, o.host, routes[o.host]))
+			competing := slices.Concat(u.namersOf(all, o.host), orders[o.host], oldestBut(own, o.host, routes[o.host]))
 			if u.joints.owned { // a wildcard owns the younger names below it
-				competing = append(competing, u.namersOf(claim.WildcardOf(o.host))...)
+				competing = append(competing, u.rulersOf(claim.WildcardOf(o.host))...)
 				for above := aboveOf(o.host); above != ""; above = aboveOf(above) {
 					competing = append(competing, oldestBut(own, above, routes[above])...)
 				}

@@ -84,6 +84,9 @@ func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 // without a hostname needs none: the answer to an unknown host is already 404.
 func (c *gatewayConversion) isolates(l *gateway.Listener) bool {
 	if !c.shares() {
+		if l.Hostname != "" {
+			c.part.named = append(c.part.named, namedHost{host: l.Hostname, by: c.ordererOf(l), weak: true})
+		}
 		return true
 	}
 	if l.Hostname == "" || c.keptByFile(l, l.Hostname) != nil {
@@ -117,19 +120,10 @@ const ownedOnce = "On listeners that Gateways share (kubernetes.gateways.address
 // sharedHosts are the objects that name each host: routes of Gateways, and with less weight their listeners.
 type sharedHosts struct{ routes, listeners map[string][]namer }
 
-// contestShared decides about all hosts that Gateways name on shared listeners. routes are the routes of each
-// host.
-func (u *updating) contestShared(all contests, routes map[string][]namer) {
-	s := sharedHosts{routes, map[string][]namer{}}
-	wild := false
-	for _, p := range u.gateways.parts {
-		for _, n := range p.gateway.named {
-			if n.weak {
-				s.listeners[n.host] = append(s.listeners[n.host], n.by)
-			}
-			wild = wild || n.host != "" && n.host[0] == '*' && !n.weak
-		}
-	}
+// contestShared decides about all hosts that Gateways name on shared listeners. routes and listeners are those of
+// each host, and wild means that a route has a wildcard.
+func (u *updating) contestShared(all contests, routes, listeners map[string][]namer, wild bool) {
+	s := sharedHosts{routes, listeners}
 	for host := range routes {
 		u.contestSharedHost(all, host, &s)
 	}
@@ -151,7 +145,7 @@ func (u *updating) contestShared(all contests, routes map[string][]namer) {
 // contestSharedHost decides about one host. Routes and Ingresses go before listeners of Gateways, so that a listener
 // without routes takes nothing. Ingresses without a host go before all routes without one.
 func (u *updating) contestSharedHost(all contests, host string, s *sharedHosts) {
-	ingresses := u.namersOf(host)
+	ingresses := u.namersOf(all, host)
 	if host == "" {
 		ingresses = u.namersOfEvery()
 	}
@@ -185,7 +179,7 @@ func (u *updating) contestSharedHost(all contests, host string, s *sharedHosts) 
 // contestBelow takes a host from the objects that name it if a wildcard above it is older, and belongs to another
 // namespace. It returns the objects that are left.
 func (u *updating) contestBelow(all contests, host string, here, weak []namer, s *sharedHosts) (_, _ []namer) {
-	above := u.namersOf(claim.WildcardOf(host))
+	above := u.rulersOf(claim.WildcardOf(host))
 	for wildcard := aboveOf(host); wildcard != ""; wildcard = aboveOf(wildcard) {
 		above = append(above, oldest(s.routes[wildcard])...)
 	}
@@ -217,7 +211,7 @@ func (u *updating) namersOfEvery() (all []namer) {
 		return nil
 	}
 	for _, m := range j.named {
-		if slices.Contains(m.traits.hosts[:m.traits.ruled], "") {
+		if slices.Contains(m.traits.hosts[:m.traits.own], "") && u.settings.RefusesHost(m.Namespace, "") == "" {
 			all = append(all, m.namer())
 		}
 	}

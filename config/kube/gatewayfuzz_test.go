@@ -88,7 +88,7 @@ func (d *gatewayDice) object() string {
 	case 10, 11:
 		return "{apiVersion: v1, kind: Secret, " + d.meta("c", "d") + ", " + d.one("stringData: {names: 'x.example *.example'}", "stringData: {names: y.x.example}", "stringData: {tls.crt: none}") + "}"
 	case 8:
-		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, " + d.meta("i", "j") + ", spec: {ingressClassName: weir, rules: [{host: " + d.one("x.example", "'*.example'", "y.x.example") +
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, " + strings.Replace(d.meta("i", "j"), "}", d.one("", "", ", annotations: {nginx.ingress.kubernetes.io/server-alias: 'x.example, *.example, z.other'}", ", annotations: {nginx.ingress.kubernetes.io/server-alias: 'a.example, y.x.example', nginx.ingress.kubernetes.io/from-to-www-redirect: 'true'}")+"}", 1) + ", spec: {ingressClassName: weir, rules: [{host: " + d.one("x.example", "'*.example'", "y.x.example") +
 			", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: svc, port: {number: 80}}}}]}}]}}"
 	}
 	return head + "BackendTLSPolicy, " + d.meta("p", "o") + ", spec: {targetRefs: [{group: '', kind: Service, name: svc}], validation: {hostname: x.example, " +
@@ -110,7 +110,7 @@ spec:
 // leads to another namespace without a grant, and no listener has a Secret of another namespace without one. No
 // Gateway gets the address of an older one, no object gets the host of an older one of another kind and
 // namespace, no listener orders the certificate of such a host, and no route takes requests or connections from an
-// older one. On shared listeners, each host belongs to the file, to Ingresses or to one Gateway. In the mode service,
+// older one. No annotation of an Ingress moves a host to another namespace. On shared listeners, each host belongs to the file, to Ingresses or to one Gateway. In the mode service,
 // no port of the Pods belongs to two Gateways.
 func FuzzGateways(f *testing.F) {
 	for i := range 100 {
@@ -152,13 +152,15 @@ func FuzzGateways(f *testing.F) {
 		checkSecrets(t, m, r)
 		checkOrders(t, m, r)
 		checkAges(t, m, r)
-		for _, text := range []string{sharedHostsConfig, sharedConfig} {
+		checkAliases(t, c.File, &m.Objects)
+		for _, text := range []string{sharedHostsConfig, sharedConfig, sharedOwnedConfig} {
 			convertGateways(t, text, manifests)
 			c := Converter{File: mustParse(t, text)}
 			r := c.Convert(&m.Objects)
 			checkGrants(t, m, r)
 			checkSecrets(t, m, r)
 			checkShared(t, m, &c, r)
+			checkAliases(t, c.File, &m.Objects)
 		}
 		checkService(t, manifests+d.slices())
 		if t.Failed() {

@@ -72,6 +72,8 @@ var gatewayConfigs = map[string]string{
 	"sharedhosts.txt":   sharedHostsConfig,
 	"sharedowned.txt":   sharedOwnedConfig,
 	"sharedissuers.txt": sharedIssuersConfig,
+	"listed.txt":        strings.Replace(gatewayConfig, "class: weir,", "class: weir, host_ownership: listed, hosts: [{namespaces: [team-a], hosts: ['*.a.example']}],", 1),
+	"sharedlisted.txt":  strings.Replace(sharedHostsConfig, "host_ownership: shared,", "hosts: [{namespaces: [team-a], hosts: ['*.a.example']}],", 1),
 	"clusterip.txt":     strings.Replace(gatewayConfig, "pool: [192.0.2.0/28]", "service: {type: ClusterIP, replicas: weir/weir}", 1),
 }
 

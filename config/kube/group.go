@@ -23,6 +23,7 @@ import (
 type traits struct {
 	hosts []string // of its rules and its certificates; "" is every host
 	ruled int      // the number of those of its rules, which come first; 0: it is a canary
+	own   int      // the number of those that the rules have themselves; those until ruled are further names
 	// special means that it has challenges or paths that weir cannot match. A host that has
 	// nothing else depends on its wildcard, on every host, and on the limit of its namespace.
 	special bool
@@ -64,6 +65,10 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 		}
 		return t
 	}
+	if len(o.Spec.Rules) == 0 && o.Spec.DefaultBackend != nil {
+		add("")
+	}
+	t.own = len(t.hosts)
 	if hasAliases(o) {
 		for _, host := range aliasHosts(o) {
 			add(host)
@@ -71,11 +76,10 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 	}
 	if wantsTwins(o) {
 		for host := range ruleHosts(o) {
-			add(twin(host))
+			if other := twin(host); other != "" {
+				add(other)
+			}
 		}
-	}
-	if len(o.Spec.Rules) == 0 && o.Spec.DefaultBackend != nil {
-		add("")
 	}
 	t.ruled = len(t.hosts)
 	for n := range o.Spec.TLS {
@@ -88,6 +92,9 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 	}
 	return t
 }
+
+// further are the names that an Ingress gives its hosts by annotations.
+func (t *traits) further() []string { return t.hosts[t.own:t.ruled] }
 
 // member is an Ingress that a Converter knows.
 type member struct {
@@ -175,18 +182,21 @@ func without(all []*member, m *member) []*member {
 }
 
 // above are the hosts that affect an Ingress, besides its own: the wildcards of its hosts, and
-// every host.
+// every host. Further names depend on their wildcards at least.
 func (g *joints) above(m *member) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		if !m.traits.special && !g.owned || len(m.traits.hosts) == 0 {
-			return
+		hosts, every := m.traits.hosts, m.traits.special || g.owned
+		if !every {
+			hosts = m.traits.further()
 		}
-		for _, host := range m.traits.hosts {
+		for _, host := range hosts {
 			if wildcard := claim.WildcardOf(host); wildcard != "" && !yield(wildcard) {
 				return
 			}
 		}
-		yield("")
+		if every && len(hosts) > 0 {
+			yield("")
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ type ingress struct {
 // read reads the wishes of an Ingress, without regard to others.
 func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	owner := &claim.Owner{Kind: ingressKind, Name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, UID: o.UID,
-		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
+		Created: o.CreationTimestamp.Time, Further: v.further[o], TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
 	v.asked[owner] = annotation.SettingsOf(o)
 	v.readGuards(owner, hostsOfRules(o))

@@ -85,7 +85,7 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
-	all, v.twins = v.readAs(all)
+	all = v.readAs(all)
 	v.rests = restsOf(all)
 	all = v.leaveCanariesOut(all)
 	v.patterns = patternsOf(all)
@@ -97,7 +97,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 	v.readCerts(owners)
 	v.prioritise(owners)
 	v.decision = claim.Decide(slices.Concat(owners, v.shutCanaries), claim.Options{
-		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Events: v.events})
+		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Rival: v.rivalOf, Refuses: v.refuses, Events: v.events})
 	v.tellContests(owners)
 	v.findPassthrough()
 	for _, c := range v.decision.Granted {
@@ -131,24 +131,25 @@ type conversion struct {
 	controller *controller.Settings // of the ConfigMap of ingress-nginx; nil: the configuration names none
 	keyScript  *keyScript           // of keys of that ConfigMap; nil: it has none of these keys
 
-	guards       map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
-	asked        map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
-	auth         map[*claim.Owner]*wantedAuth         // what Ingresses ask for; nil: nothing
-	scripts      map[scriptFor]*scripted              // of snippets; nil: no Ingress has one
-	proxySSL     map[*claim.Owner]*proxySSL           // the TLS that Ingresses ask for
-	headers      map[*claim.Owner]*config.HeaderEdits // of custom-headers
-	hostCerts    map[*claim.Owner]*hostCerts          // the client certificates that Ingresses ask for
-	certs        map[hostIn]*hostCerts                // the client certificates for the hosts of a namespace
-	firstNamed   map[string]*claim.Owner              // by host: the oldest Ingress with the host, if any asks for client certificates
-	patterns     *patternHosts                        // hosts with regular expressions
-	canaries     map[canaryAt][]*canary               // the oldest first
-	shutCanaries []*claim.Owner                       // canaries that close their hosts; they have no claims
-	through      map[string]*claim.Claim              // by host: the claim that gets its TLS connections
-	twins        map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
-	rests        map[*networkingv1.Ingress][]string   // hosts that are redirected, except for paths of Ingresses
-	moves        map[*claim.Claim]*config.Redirect    // of claims that are only redirected
-	priorities   map[*claim.Owner]int                 // of Ingresses with Traefik's annotation for it
-	decision     *claim.Decision                      // about all claims
+	guards       map[config.ObjectName]*claim.Guards       // of Services with annotations, computed on demand
+	asked        map[*claim.Owner]annotation.Settings      // what the annotations of Ingresses set for their routes
+	auth         map[*claim.Owner]*wantedAuth              // what Ingresses ask for; nil: nothing
+	scripts      map[scriptFor]*scripted                   // of snippets; nil: no Ingress has one
+	proxySSL     map[*claim.Owner]*proxySSL                // the TLS that Ingresses ask for
+	headers      map[*claim.Owner]*config.HeaderEdits      // of custom-headers
+	hostCerts    map[*claim.Owner]*hostCerts               // the client certificates that Ingresses ask for
+	certs        map[hostIn]*hostCerts                     // the client certificates for the hosts of a namespace
+	firstNamed   map[string]*claim.Owner                   // by host: the oldest Ingress with the host, if any asks for client certificates
+	patterns     *patternHosts                             // hosts with regular expressions
+	canaries     map[canaryAt][]*canary                    // the oldest first
+	shutCanaries []*claim.Owner                            // canaries that close their hosts; they have no claims
+	through      map[string]*claim.Claim                   // by host: the claim that gets its TLS connections
+	twins        map[*networkingv1.Ingress][]string        // hosts that are redirected to another name
+	further      map[*networkingv1.Ingress]map[string]bool // names by server-alias and from-to-www-redirect
+	rests        map[*networkingv1.Ingress][]string        // hosts that are redirected, except for paths of Ingresses
+	moves        map[*claim.Claim]*config.Redirect         // of claims that are only redirected
+	priorities   map[*claim.Owner]int                      // of Ingresses with Traefik's annotation for it
+	decision     *claim.Decision                           // about all claims
 
 	// offline is that of the Converter.
 	offline bool

@@ -109,31 +109,34 @@ func wantsTwins(i *networkingv1.Ingress) bool {
 	return i.Annotations[annotation.Nginx+"from-to-www-redirect"] != "" && annotation.SettingsOf(i).Redirects.WWW
 }
 
-// twinsOf finds the hosts that are redirected because of from-to-www-redirect: those that no
-// Ingress names. The oldest Ingress gets them.
-func twinsOf(all []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
-	wanting := slices.DeleteFunc(slices.Clone(all), func(i *networkingv1.Ingress) bool { return !wantsTwins(i) || isCanary(i) })
-	if len(wanting) == 0 {
-		return nil
-	}
-	slices.SortFunc(wanting, compareAges)
-	named := map[string]bool{"": true}
-	for _, i := range all {
-		if isCanary(i) {
+// twinsWanted finds the oldest Ingress that asks for each other name, and takes it from nobody. The Ingresses are in the
+// order of their age.
+func (f *furtherNames) twinsWanted(inOrder []*networkingv1.Ingress) map[string]*networkingv1.Ingress {
+	wanted := map[string]*networkingv1.Ingress{}
+	for _, i := range inOrder {
+		if !wantsTwins(i) {
 			continue
 		}
 		for host := range ruleHosts(i) {
-			named[host] = true
-		}
-		for _, host := range aliasHosts(i) {
-			named[host] = true
+			if from := twin(host); from != "" && wanted[from] == nil && f.ownerOf(i, from) == "" && f.settings.RefusesHost(i.Namespace, from) == "" {
+				wanted[from] = i
+			}
 		}
 	}
+	return wanted
+}
+
+// twinsOf finds the hosts that are redirected because of from-to-www-redirect: those that nobody names, and that are no
+// aliases. The oldest Ingress gets them. The Ingresses are in the order of their age.
+func (f *furtherNames) twinsOf(inOrder []*networkingv1.Ingress) map[*networkingv1.Ingress][]string {
 	found := map[*networkingv1.Ingress][]string{}
-	for _, i := range wanting {
+	for _, i := range inOrder {
+		if !wantsTwins(i) {
+			continue
+		}
 		for host := range ruleHosts(i) {
-			if from := twin(host); !named[from] {
-				named[from] = true
+			if from := twin(host); from != "" && f.gets(i, from, "from-to-www-redirect") {
+				f.taken[from] = i
 				found[i] = append(found[i], from)
 			}
 		}

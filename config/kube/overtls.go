@@ -11,8 +11,8 @@ import (
 )
 
 // redirects reports whether weir redirects requests without TLS to https.
-// ACME challenges are not redirected, because the authority asks for them before there
-// is a certificate.
+// Paths of ACME challenges are not redirected, because the authority asks for them before
+// there is a certificate.
 func (v *conversion) redirects(c *claim.Claim) bool {
 	asked := v.asked[c.Owner].Redirects
 	switch {

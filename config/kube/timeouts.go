@@ -13,7 +13,7 @@ import (
 const defaultSend = time.Minute
 
 // waits are the timeouts of a route, and how long its tunnels may be idle. nginx applies the
-// timeout for reading to tunnels as well.
+// timeout for reading to tunnels as well, and to silent streams.
 func waits(own annotation.Timeouts, k config.KubernetesTimeouts) (*config.RouteTimeouts, time.Duration) {
 	connect, read, send := cmp.Or(own.Connect, k.Connect), cmp.Or(own.Read, k.Read), cmp.Or(own.Send, k.Send)
 	if connect == 0 && read == 0 && send == 0 {
@@ -22,7 +22,7 @@ func waits(own annotation.Timeouts, k config.KubernetesTimeouts) (*config.RouteT
 	if read != 0 {
 		send = cmp.Or(send, defaultSend) // otherwise it is the same as read
 	}
-	return &config.RouteTimeouts{Connect: connect, ResponseHead: read, BodyIdle: read, Send: send}, read
+	return &config.RouteTimeouts{Connect: connect, ResponseHead: read, BodyIdle: read, StreamIdle: read, Send: send}, read
 }
 
 // defaultTries is how often ingress-nginx tries a request by default.

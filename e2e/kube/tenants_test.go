@@ -288,28 +288,50 @@ func TestRefusedPathFallsThrough(t *testing.T) {
 	w.wantApp("http://api.example/api/v1/x", "a")
 }
 
+// fixHosts installs the policy of the manifests, for the namespace of the stage only: other tests change hosts.
+func (s *stage) fixHosts() {
+	s.Helper()
+	text, err := os.ReadFile("../../deploy/kustomize/components/fixed-hosts/policy.yaml")
+	if err != nil {
+		s.Fatal(err)
+	}
+	policy := strings.ReplaceAll(string(text), "weir-fixed-hosts", "fixed-hosts-"+s.name) + "  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: " + s.name + "}}}\n"
+	s.Cleanup(func() {
+		s.cluster.kubectl("", "delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "fixed-hosts-"+s.name)
+	})
+	if _, err := s.cluster.kubectl(policy, "apply", "-f", "-"); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// patch changes an object of the stage.
+func (s *stage) patch(object, what string) error {
+	_, err := s.cluster.kubectl("", "patch", object, "--namespace="+s.name, "--type=merge", "--patch", s.fill(what))
+	return err
+}
+
+// refuses checks that the policy refuses a change, with these words. Until it is in effect, undo takes the change back.
+func (s *stage) refuses(object, what, undo, words string) {
+	s.Helper()
+	eventually(s, "the API server refuses "+what+" for "+object, func() error {
+		err := s.patch(object, what)
+		if err == nil {
+			return errors.Join(errors.New("it takes it"), s.patch(object, undo))
+		}
+		if !strings.Contains(err.Error(), words) {
+			s.Errorf("%s is refused for %s because of %v, want it to say %q", what, object, err, words)
+		}
+		return nil
+	})
+}
+
 // TestOldIngressIsGivenAnothersHost: the policy in the manifests refuses to add another
 // namespace's host to an existing Ingress.
 func TestOldIngressIsGivenAnothersHost(t *testing.T) {
 	s := newStage(t)
-	text, err := os.ReadFile("../../deploy/kustomize/components/fixed-hosts/policy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Other tests change hosts, so the policy applies to this namespace only.
-	policy := strings.ReplaceAll(string(text), "weir-fixed-hosts", "fixed-hosts-"+s.name) + "  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: " + s.name + "}}}\n"
-	if _, err := s.cluster.kubectl(policy, "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.cluster.kubectl("", "delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "fixed-hosts-"+s.name)
-	})
+	s.fixHosts()
 	two := strings.Replace(ingress("web", "web.example", "/", "a", ""), "rules: [", `rules: [{host: b.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}, `, 1)
 	s.apply(deployment("a", 1), two)
-	patch := func(name, what string) error {
-		_, err := s.cluster.kubectl("", "patch", "ingress", name, "--namespace="+s.name, "--type=merge", "--patch", s.fill(what))
-		return err
-	}
 	rule := func(hosts ...string) string {
 		var all []string
 		for _, host := range hosts {
@@ -319,16 +341,10 @@ func TestOldIngressIsGivenAnothersHost(t *testing.T) {
 	}
 	refused := func(what, words string) {
 		t.Helper()
-		eventually(t, "the API server refuses "+what, func() error {
-			err := patch("web", what)
-			if err == nil {
-				return errors.Join(errors.New("it takes it"), patch("web", rule("web.example", "b.example")))
-			}
-			if !strings.Contains(err.Error(), words) {
-				t.Errorf("%s is refused because of %v, want it to say %q", what, err, words)
-			}
-			return nil
-		})
+		s.refuses("ingress/web", what, rule("web.example", "b.example"), words)
+	}
+	annotate := func(name, value string) string {
+		return fmt.Sprintf(`{"metadata":{"annotations":{"nginx.ingress.kubernetes.io/%s":%q}}}`, name, value)
 	}
 	refused(rule("web.example", "b.example", "victim.example"), "keeps the hosts")
 	refused(rule("victim.example"), "keeps the hosts")
@@ -337,9 +353,13 @@ func TestOldIngressIsGivenAnothersHost(t *testing.T) {
 	refused(`{"spec":{"ingressClassName":"another"}}`, "keeps its class")
 	refused(`{"metadata":{"annotations":{"kubernetes.io/ingress.class":"another"}}}`, "keeps its class")
 	refused(`{"metadata":{"annotations":{"nginx.ingress.kubernetes.io/canary":"true"}}}`, "canary")
-	for _, allowed := range []string{rule("b.example", "web.example"), `{"metadata":{"annotations":{"a.example/x":"y"},"labels":{"a":"b"}}}`, rule("web.example"),
+	refused(annotate("server-alias", "b.example, victim.example"), "server-alias")
+	refused(annotate("server-alias", "*.VICTIM.example"), "server-alias")
+	refused(annotate("from-to-www-redirect", "true"), "from-to-www-redirect")
+	refused(`{"spec":{"tls":[{"hosts":["web.example"]},{"hosts":["victim.example"],"secretName":"web"}]}}`, "spec.tls")
+	for _, allowed := range []string{rule("b.example", "web.example"), annotate("server-alias", "B.example"), annotate("from-to-www-redirect", "false"), `{"metadata":{"annotations":{"a.example/x":"y"},"labels":{"a":"b"}}}`, rule("web.example"),
 		`{"spec":{"tls":[{"hosts":["web.example"],"secretName":"web"}]}}`, `{"spec":{"defaultBackend":{"service":{"name":"a","port":{"number":80}}}}}`} {
-		if err := patch("web", allowed); err != nil {
+		if err := s.patch("ingress/web", allowed); err != nil {
 			t.Errorf("%s: %v", allowed, err)
 		}
 	}
@@ -349,4 +369,69 @@ func TestOldIngressIsGivenAnothersHost(t *testing.T) {
 	w := s.weir(settings("publish: {addresses: [203.0.113.9]}, host_ownership: namespace"))
 	w.wantApp("http://b.example/", "a")
 	s.wantAddresses("web", "203.0.113.9") // weir may write the status
+}
+
+// TestOldRouteIsGivenAnothersHost: the policy refuses to add hosts to routes, Gateways and ListenerSets, and to give them
+// other parents or another class. weir may still write their statuses.
+func TestOldRouteIsGivenAnothersHost(t *testing.T) {
+	s := newStage(t)
+	s.applyGatewayAPI()
+	s.fixHosts()
+	const parents = `parentRefs: [{name: g, sectionName: web}], `
+	s.apply(deployment("a", 1), `
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: '@stage', allowedListeners: {namespaces: {from: Same}}, listeners: [{name: web, port: 80, protocol: HTTP}, {name: own, port: 80, protocol: HTTP, hostname: own.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: named}, spec: {gatewayClassName: '@stage', listeners: [{name: web, port: 80, protocol: HTTP, hostname: own.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: set}, spec: {parentRef: {name: g}, listeners: [{name: set, port: 80, protocol: HTTP, hostname: set.example}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: web}, spec: {`+parents+`hostnames: [web.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: every}, spec: {parentRefs: [{name: g, sectionName: own}], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: GRPCRoute, metadata: {name: grpc}, spec: {`+parents+`hostnames: [grpc.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: TLSRoute, metadata: {name: tls}, spec: {`+parents+`hostnames: [tls.example], rules: [{backendRefs: [{name: a, port: 80}]}]}}
+`)
+	s.rolledOut("a")
+	const keeps = "keeps the hosts"
+	listeners := func(hosts ...string) string {
+		var all []string
+		for n, host := range hosts {
+			all = append(all, fmt.Sprintf(`{"name":"l%d","port":%d,"protocol":"HTTP","hostname":%q}`, n, 80+n, host))
+		}
+		return `{"spec":{"listeners":[` + strings.Join(all, ",") + `]}}`
+	}
+	for _, c := range []struct{ object, what, undo, words string }{
+		{"httproute/web", `{"spec":{"hostnames":["web.example","victim.example"]}}`, `{"spec":{"hostnames":["web.example"]}}`, keeps},
+		{"httproute/web", `{"spec":{"hostnames":["*.example"]}}`, "{}", keeps},
+		{"httproute/web", `{"spec":{"hostnames":null}}`, "{}", keeps},
+		{"httproute/web", `{"spec":{"hostnames":[]}}`, "{}", keeps},
+		{"httproute/web", `{"spec":{"parentRefs":[{"name":"named"}]}}`, "{}", "keeps its parents"},
+		{"httproute/every", `{"spec":{"hostnames":["victim.example"]}}`, "{}", keeps},
+		{"httproute/every", `{"spec":{"parentRefs":[{"name":"g","sectionName":"web"}]}}`, "{}", "keeps its parents"},
+		{"grpcroute/grpc", `{"spec":{"hostnames":["victim.example"]}}`, "{}", keeps},
+		{"tlsroute/tls", `{"spec":{"hostnames":["victim.example"]}}`, "{}", keeps},
+		{"gateway/named", listeners("own.example", "victim.example"), "{}", keeps},
+		{"gateway/named", `{"spec":{"listeners":[{"name":"l","port":80,"protocol":"HTTP"}]}}`, "{}", keeps},
+		{"gateway/named", `{"spec":{"gatewayClassName":"another"}}`, "{}", "keeps its class"},
+		{"listenerset/set", listeners("victim.example"), "{}", keeps},
+		{"listenerset/set", `{"spec":{"parentRef":{"name":"named"}}}`, "{}", "keeps its parents"},
+	} {
+		s.refuses(c.object, c.what, c.undo, c.words)
+	}
+	for _, c := range [][2]string{
+		{"httproute/web", `{"spec":{"rules":[{"matches":[{"path":{"value":"/x"}}],"backendRefs":[{"name":"a","port":80}]}]}}`},
+		{"httproute/web", `{"metadata":{"labels":{"a":"b"}},"spec":{"parentRefs":[{"name":"g"}]}}`},
+		{"gateway/named", listeners("own.example", "own.example")},
+		{"gateway/named", `{"spec":{"listeners":[{"name":"web","port":80,"protocol":"HTTP","hostname":"own.example"},{"name":"raw","port":81,"protocol":"TCP"}]}}`},
+		{"listenerset/set", listeners("set.example", "set.example")},
+	} {
+		if err := s.patch(c[0], c[1]); err != nil {
+			t.Errorf("%s for %s: %v", c[1], c[0], err)
+		}
+	}
+	s.weir(besideGateways)
+	s.wantCondition("web", "Accepted", "True")
+	s.gatewayAddress("named")
 }

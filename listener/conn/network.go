@@ -32,11 +32,7 @@ func NetworkOf(a netip.Addr, p Prefixes) Network {
 	if a.Is4() {
 		bits = 96 + p.IPv4
 	}
-	n := Network{addr: a.As16(), bits: bits + 1}
-	for i := range n.addr {
-		n.addr[i] &= ^byte(0) << (8 - min(8, max(0, int(bits)-8*i)))
-	}
-	return n
+	return Network{addr: a.As16()}.widen(bits)
 }
 
 // Prefix returns the network as a prefix; invalid for the zero Network.

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -30,6 +31,41 @@ func TestNetworkOf(t *testing.T) {
 	f("2001:db8::1", Prefixes{IPv6: 128}, "2001:db8::1/128")
 	f("2001:db8::1", Prefixes{}, "::/0")
 	f("255.255.255.255", Prefixes{IPv4: 1}, "128.0.0.0/1")
+}
+
+func TestLevels(t *testing.T) {
+	f := func(address string, p Prefixes, want ...string) {
+		t.Helper()
+		a, _ := netip.ParseAddr(address)
+		n := NetworkOf(a, p)
+		levels, count := n.Levels()
+		var got []string
+		for _, l := range levels[:count] {
+			got = append(got, l.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the levels of %s under %v are %v, want %v", address, p, got, want)
+		}
+		if levels[count-1] != n {
+			t.Errorf("the last level of %v is %v", n, levels[count-1])
+		}
+		if allocated := testing.AllocsPerRun(100, func() { n.Levels() }); allocated != 0 {
+			t.Errorf("%v allocations", allocated)
+		}
+	}
+	f("2001:db8:1:23ff::5", DefaultPrefixes, "2001:db8:1::/48", "2001:db8:1:2300::/56", "2001:db8:1:23ff::/64")
+	f("2001:db8:1:23ff::5", Prefixes{IPv6: 128}, "2001:db8:1::/48", "2001:db8:1:2300::/56", "2001:db8:1:23ff::/64", "2001:db8:1:23ff::5/128")
+	f("2001:db8:1:23ff::5", Prefixes{IPv6: 60}, "2001:db8:1::/48", "2001:db8:1:2300::/56", "2001:db8:1:23f0::/60")
+	f("2001:db8:1:23ff::5", Prefixes{IPv6: 48}, "2001:db8:1::/48")
+	f("2001:db8:1:23ff::5", Prefixes{IPv6: 32}, "2001:db8::/32")
+	f("::1", DefaultPrefixes, "::/48", "::/56", "::/64")
+	f("::1", Prefixes{}, "::/0")
+	f("192.0.2.77", DefaultPrefixes, "192.0.2.0/24", "192.0.2.77/32")
+	f("::ffff:192.0.2.77", DefaultPrefixes, "192.0.2.0/24", "192.0.2.77/32")
+	f("192.0.2.77", Prefixes{IPv4: 24}, "192.0.2.0/24")
+	f("192.0.2.77", Prefixes{IPv4: 16}, "192.0.0.0/16")
+	f("192.0.2.77", Prefixes{}, "0.0.0.0/0")
+	f("", DefaultPrefixes, "unknown")
 }
 
 // All spellings of an address have the same network value. Different networks have

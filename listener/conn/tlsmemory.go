@@ -59,6 +59,22 @@ var bufferBytes, bufferRead, bufferKnown = func() (memory, read uintptr, known b
 	return buf.Offset, off.Offset, ok1 && ok2 && buf.Type == reflect.TypeFor[[]byte]() && off.Type == reflect.TypeFor[int]()
 }()
 
+// ClientHello returns the ClientHello that c has read, as a handshake message with its header; nil
+// if it is not there any more. Only c's reader may call it, and only after c's handshake has failed
+// because of the ClientHello. The caller must not keep it.
+func ClientHello(c *tls.Conn) []byte {
+	if !tlsBuffers.known || !bufferKnown {
+		return nil
+	}
+	hand := unsafe.Add(unsafe.Pointer(c), tlsBuffers.hand)
+	buf, off := *(*[]byte)(unsafe.Add(hand, bufferBytes)), *(*int)(unsafe.Add(hand, bufferRead))
+	const typeHello, header = 1, 4
+	if off < header || off > len(buf) || buf[0] != typeHello || header+(int(buf[1])<<16|int(buf[2])<<8|int(buf[3])) != off {
+		return nil
+	}
+	return buf[:off]
+}
+
 // PlainAlert returns the alert if the last record that c read is an unencrypted alert.
 // Clients that reject the certificate in TLS 1.3 may send one; crypto/tls then expects an
 // encrypted record and reports that it was changed. Only c's reader may call it, and only

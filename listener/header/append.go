@@ -17,14 +17,14 @@ type Options struct {
 }
 
 // Append appends h to dst, in version 1 if version is 1, else in version 2. It ignores
-// h.Version. If h is local, or its addresses are not both IPv4 or both IPv6, it appends
-// LOCAL or UNKNOWN without TLVs. A v2 header also contains the TLVs authority, ALPN,
-// unique id and SSL of h. Append omits a TLV that would make the header longer than
-// MaxSize.
+// h.Version. If h is local or has no source, it appends LOCAL or UNKNOWN without TLVs. Both
+// addresses of a header have one family: if one of them is IPv6, Append maps an IPv4 address
+// into IPv6 (RFC 4291, section 2.5.5.2). A missing destination becomes the unspecified
+// address. A v2 header also contains the TLVs authority, ALPN, unique id and SSL of h. Append
+// omits a TLV that would make the header longer than MaxSize.
 func Append(dst []byte, version int, h *Header, o Options) []byte {
-	source, destination := unmap(h.Source), unmap(h.Destination)
-	local := h.Local || !source.IsValid() || !destination.IsValid() ||
-		source.Addr().Is4() != destination.Addr().Is4()
+	local := h.Local || !h.Source.IsValid()
+	source, destination := oneFamily(h.Source, h.Destination)
 	if version == 1 {
 		return appendV1(dst, local, source, destination)
 	}
@@ -52,6 +52,26 @@ func Append(dst []byte, version int, h *Header, o Options) []byte {
 		binary.BigEndian.PutUint32(header[len(header)-4:], crc32.Checksum(header, castagnoli))
 	}
 	return dst
+}
+
+// oneFamily returns both addresses as IPv4, or both as IPv6. It changes nothing that is not valid,
+// except for the destination of a valid source.
+func oneFamily(source, destination netip.AddrPort) (netip.AddrPort, netip.AddrPort) {
+	source, destination = unmap(source), unmap(destination)
+	switch {
+	case !source.IsValid():
+	case !destination.IsValid() && source.Addr().Is4():
+		destination = netip.AddrPortFrom(netip.IPv4Unspecified(), destination.Port())
+	case !destination.IsValid():
+		destination = netip.AddrPortFrom(netip.IPv6Unspecified(), destination.Port())
+	case source.Addr().Is4() != destination.Addr().Is4():
+		source, destination = sixteen(source), sixteen(destination)
+	}
+	return source, destination
+}
+
+func sixteen(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
 }
 
 func appendV1(dst []byte, local bool, source, destination netip.AddrPort) []byte {

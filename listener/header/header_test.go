@@ -275,13 +275,22 @@ func TestAppend(t *testing.T) {
 	f(1, Header{Source: source4, Destination: destination4}, plain, []byte("PROXY TCP4 192.0.2.1 203.0.113.7 54321 443\r\n"))
 	f(1, Header{Source: source6, Destination: destination6}, plain, []byte("PROXY TCP6 2001:db8::1 2001:db8::2 54321 443\r\n"))
 	f(1, Header{Source: mapped(source4), Destination: mapped(destination4)}, Options{Checksum: true}, []byte("PROXY TCP4 192.0.2.1 203.0.113.7 54321 443\r\n"))
-	f(1, Header{Source: source4, Destination: destination6}, plain, []byte("PROXY UNKNOWN\r\n"))
+	f(1, Header{Source: source4, Destination: destination6}, plain, []byte("PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 54321 443\r\n"))
+	f(1, Header{Source: source6, Destination: destination4}, plain, []byte("PROXY TCP6 2001:db8::1 ::ffff:203.0.113.7 54321 443\r\n"))
+	f(1, Header{Source: source6, Destination: mapped(destination4)}, plain, []byte("PROXY TCP6 2001:db8::1 ::ffff:203.0.113.7 54321 443\r\n"))
+	f(1, Header{Source: netip.MustParseAddrPort("[fe80::1%eth0]:54321"), Destination: destination4}, plain, []byte("PROXY TCP6 fe80::1 ::ffff:203.0.113.7 54321 443\r\n"))
+	f(1, Header{Source: source4}, plain, []byte("PROXY TCP4 192.0.2.1 0.0.0.0 54321 0\r\n"))
+	f(1, Header{Source: source6}, plain, []byte("PROXY TCP6 2001:db8::1 :: 54321 0\r\n"))
+	f(1, Header{Destination: destination4}, plain, []byte("PROXY UNKNOWN\r\n"))
 	f(1, Header{Local: true, Source: source4, Destination: destination4}, plain, []byte("PROXY UNKNOWN\r\n"))
 	f(1, Header{}, plain, []byte("PROXY UNKNOWN\r\n"))
 	f(2, Header{Source: source4, Destination: destination4}, plain, proxied4())
 	f(2, Header{Source: source6, Destination: destination6}, plain, v2(0x21, 0x21, block6))
 	f(2, Header{Source: mapped(source4), Destination: mapped(destination4)}, plain, proxied4())
-	f(2, Header{Source: source4, Destination: destination6}, plain, v2(0x20, 0))
+	f(2, Header{Source: source4, Destination: destination6}, plain, v2(0x21, 0x21, blockMap))
+	f(2, Header{Source: source6, Destination: destination4}, plain, v2(0x21, 0x21, unhex("20010db8000000000000000000000001 00000000000000000000ffffcb007107 d431 01bb")))
+	f(2, Header{Source: source6}, plain, v2(0x21, 0x21, unhex("20010db8000000000000000000000001 00000000000000000000000000000000 d431 0000")))
+	f(2, Header{Destination: destination6}, plain, v2(0x20, 0))
 	f(2, Header{Local: true, TLVs: TLVs{Authority: "a"}}, plain, v2(0x20, 0))
 	f(2, Header{Local: true}, Options{Checksum: true}, sealed(v2(0x20, 0, emptyCRC)))
 	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{Authority: "a.example", ALPN: "http/1.1", Netns: "not sent on"}},
@@ -323,7 +332,7 @@ func checkRoundTrip(t *testing.T, h Header, version int) {
 // carried returns the part of h that a header of this version, made by Append, can
 // contain.
 func carried(h Header, version int) Header {
-	if h.Local || h.Source.Addr().Is4() != h.Destination.Addr().Is4() {
+	if h.Local {
 		return Header{Version: version, Local: true}
 	}
 	w := Header{Version: version, Source: h.Source, Destination: h.Destination}

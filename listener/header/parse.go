@@ -14,7 +14,8 @@ import (
 )
 
 // Parse reads one whole header that Scan has framed. It unmaps IPv4 addresses that are
-// mapped into IPv6. It does not keep b. Errors wrap ErrMalformed or are ErrChecksum.
+// mapped into IPv6. It does not keep b. Errors wrap ErrMalformed or are ErrChecksum. With
+// ErrMixedFamilies it also returns the header.
 //
 // A LOCAL or UNKNOWN header yields no addresses and no TLVs. The bytes after the fixed
 // part of a LOCAL header need not have the form that its family announces: health checks
@@ -83,8 +84,11 @@ func (h *Header) readAddresses(b []byte) error {
 	p, err := proxyproto.Read(r.buffer)
 	r.bytes.Reset(nil)
 	readers.Put(r)
+	if err != nil && h.Version == 1 {
+		return h.readMixed(b)
+	}
 	if err != nil {
-		return malformed("%s", h.wrongIn(b))
+		return malformed("its addresses cannot be read")
 	}
 	source, sourceOK := p.SourceAddr.(*net.TCPAddr)
 	destination, destinationOK := p.DestinationAddr.(*net.TCPAddr)
@@ -95,26 +99,35 @@ func (h *Header) readAddresses(b []byte) error {
 	return nil
 }
 
-// wrongIn describes the error in the addresses or ports of b, which go-proxyproto refused.
-func (h *Header) wrongIn(b []byte) string {
-	if h.Version != 1 {
-		return "its addresses cannot be read"
-	}
-	line := strings.TrimSuffix(string(b), "\r\n")
-	fields := strings.Split(line, " ")
+// readMixed reads the addresses and ports of b, a v1 header that go-proxyproto refused. Its error
+// is ErrMixedFamilies, or tells what is wrong.
+func (h *Header) readMixed(b []byte) error {
+	fields := strings.Split(strings.TrimSuffix(string(b), "\r\n"), " ")
 	if len(fields) != 6 {
-		return fmt.Sprintf("its line has %d words, and needs six with one space between them: PROXY, TCP4 or TCP6, the two addresses and the two ports", len(fields))
+		return malformed("its line has %d words, and needs six with one space between them: PROXY, TCP4 or TCP6, the two addresses and the two ports", len(fields))
 	}
+	var ends [2]netip.AddrPort
+	var misfit error
 	for i, which := range []string{"source", "destination"} {
 		a, err := netip.ParseAddr(fields[2+i])
-		if family := "IPv" + fields[1][3:]; err != nil || a.Is4() != (family == "IPv4") {
-			return fmt.Sprintf("its %s address %q is not an %s address", which, fields[2+i], family)
+		family := "IPv" + fields[1][3:]
+		if err != nil || a.Zone() != "" || a.Is4() != (family == "IPv4") && misfit != nil {
+			return malformed("its %s address %q is not an %s address", which, fields[2+i], family)
 		}
-		if _, err := strconv.ParseUint(fields[4+i], 10, 16); err != nil {
-			return fmt.Sprintf("its %s port %q is not a number from 0 to 65535", which, fields[4+i])
+		if a.Is4() != (family == "IPv4") {
+			misfit = malformed("its %s address %q is not an %s address", which, fields[2+i], family)
 		}
+		port, err := strconv.ParseUint(fields[4+i], 10, 16)
+		if err != nil || strconv.FormatUint(port, 10) != fields[4+i] {
+			return malformed("its %s port %q is not a number from 0 to 65535", which, fields[4+i])
+		}
+		ends[i] = unmap(netip.AddrPortFrom(a, uint16(port)))
 	}
-	return "its addresses and ports cannot be read"
+	if misfit == nil {
+		return malformed("its addresses and ports cannot be read")
+	}
+	h.Source, h.Destination = ends[0], ends[1]
+	return fmt.Errorf("%w (%s and %s)", ErrMixedFamilies, fields[2], fields[3])
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {

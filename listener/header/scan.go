@@ -29,6 +29,11 @@ var (
 	// ErrMalformed means that the bytes begin like a header, but violate the
 	// specification.
 	ErrMalformed = errors.New("malformed PROXY header")
+	// ErrMixedFamilies means that one address of a v1 header is IPv4 and the other IPv6. The
+	// specification has no such header, but nginx and Envoy write them: the word TCP4 or TCP6
+	// is the family of the client, and the destination is their own address. Parse returns such
+	// a header together with this error, which wraps ErrMalformed.
+	ErrMixedFamilies = fmt.Errorf("%w: its two addresses have different families, as nginx writes them", ErrMalformed)
 	// ErrChecksum means that the CRC32C of a v2 header does not match the header.
 	ErrChecksum = errors.New("the CRC32C of the PROXY header does not match")
 )

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 const (
@@ -75,25 +77,28 @@ type Process struct {
 
 	limit   atomic.Int64
 	short   atomic.Bool
+	began   time.Time
+	allowed atomic.Int64 // see Allow, in nanoseconds since began; 0: no ration
 	refused [numShares]atomic.Int64
 	ended   atomic.Int64
 
 	mu       sync.Mutex
 	granted  int64 // all grains that connections have, in bytes
 	doomed   int64 // the part of granted that belongs to connections that were cut
-	networks map[netip.Prefix]*network
-	tidied   time.Time // when unused grains were last taken back
-	before   int64     // the limit before it was lowered, in bytes
-	lowered  time.Time // when that was
-	watching bool      // a goroutine handles a shortage
+	networks map[conn.Network]*network
+	wider    map[conn.Network]*group // the networks around these
+	whole    group                   // all networks
+	tidied   time.Time               // when unused grains were last taken back
+	before   int64                   // the limit before it was lowered, in bytes
+	lowered  time.Time               // when that was
+	watching bool                    // a goroutine handles a shortage
 	closed   <-chan struct{}
 }
 
 // network is the account of a client network. It exists as long as its connections have
 // grains.
 type network struct {
-	key      netip.Prefix
-	granted  int64
+	group
 	doomed   int64 // the part of granted that belongs to connections that were cut
 	accounts int
 	first    *Account
@@ -102,7 +107,7 @@ type network struct {
 // NewProcess makes an account without a limit. When ctx ends, the account closes no more
 // connections in a shortage; it still refuses charges.
 func NewProcess(ctx context.Context) *Process {
-	return &Process{networks: make(map[netip.Prefix]*network), closed: ctx.Done()}
+	return &Process{began: time.Now(), networks: make(map[conn.Network]*network), wider: make(map[conn.Network]*group), closed: ctx.Done()}
 }
 
 // SetLimit changes the limit, in bytes; 0: no limit.
@@ -159,11 +164,15 @@ func forOthers(limit int64) int64 { return limit / 8 * 12 }
 // at the same time, except Open and Close. A nil Account accepts every charge.
 type Account struct {
 	process *Process
-	key     netip.Prefix
+	key     conn.Network
 	holder  Holder
 
 	used    atomic.Int64
 	granted atomic.Int64 // written under the process's lock
+
+	// These count what runs, whatever was charged for it.
+	running  atomic.Int64
+	received atomic.Int64
 
 	// Guarded by the process's lock.
 	network    *network // nil: the account has no grains
@@ -175,7 +184,9 @@ type Account struct {
 // Prefix). p may be nil; then nothing is counted. If the process is short of memory, holder
 // may be cut. Close must follow.
 func (a *Account) Open(p *Process, network netip.Prefix, holder Holder) {
-	a.process, a.key, a.holder = p, network, holder
+	bits := uint8(max(0, network.Bits()))
+	a.process, a.holder = p, holder
+	a.key = conn.NetworkOf(network.Addr(), conn.Prefixes{IPv4: bits, IPv6: bits})
 }
 
 // Charge takes n bytes. It returns false if a limit is reached; then it takes nothing.
@@ -183,6 +194,7 @@ func (a *Account) Charge(n int) bool {
 	if a == nil || a.process == nil {
 		return true
 	}
+	n = counted(n)
 	used := a.used.Add(int64(n))
 	if used <= a.granted.Load() || a.process.extend(a, false) {
 		return true
@@ -197,7 +209,7 @@ func (a *Account) Force(n int) {
 	if a == nil || a.process == nil {
 		return
 	}
-	if a.used.Add(int64(n)) > a.granted.Load() {
+	if a.used.Add(int64(counted(n))) > a.granted.Load() {
 		a.process.extend(a, true)
 	}
 }
@@ -207,7 +219,7 @@ func (a *Account) Release(n int) {
 	if a == nil || a.process == nil || n == 0 {
 		return
 	}
-	used := a.used.Add(int64(-n))
+	used := a.used.Add(int64(-counted(n)))
 	if spare := a.granted.Load() - used; spare >= slack+grain || spare >= grain && a.process.short.Load() {
 		a.process.shrink(a)
 	}
@@ -234,7 +246,9 @@ func (a *Account) Used() int64 {
 
 // Short returns true if the process is short of memory. Callers that can use less memory
 // then should.
-func (a *Account) Short() bool { return a != nil && a.process != nil && a.process.short.Load() }
+func (a *Account) Short() bool {
+	return a != nil && a.process != nil && (a.process.short.Load() || a.process.rationed())
+}
 
 // Ended returns true if the connection was cut because of the memory it held.
 func (a *Account) Ended() bool {
@@ -254,11 +268,13 @@ func (a *Account) Close() {
 	}
 	p := a.process
 	a.used.Store(0)
+	a.running.Store(0)
+	a.received.Store(0)
 	p.shrink(a)
 	p.mu.Lock()
 	a.doomed = false
 	p.mu.Unlock()
-	a.process, a.holder, a.key = nil, nil, netip.Prefix{}
+	a.process, a.holder, a.key = nil, nil, conn.Network{}
 }
 
 // rounded returns n, rounded up to grains.
@@ -300,20 +316,17 @@ func (p *Process) allows(a *Account, granted, need int64) (Share, bool) {
 		return 0, true
 	}
 	p.watch()
-	networks, accounts, ofNetwork := p.clientNetworks(), int64(1), need
-	if n := p.networks[a.key]; n == nil {
-		networks++
-	} else {
-		ofNetwork += n.granted
+	share, within := p.within(a.key, need, limit)
+	accounts := int64(1)
+	if n := p.networks[a.key]; n != nil {
 		if accounts = int64(n.accounts); a.network == nil {
 			accounts++
 		}
 	}
-	share := limit / max(1, networks)
 	small, fair := granted+need <= least, granted+need <= share/accounts
 	used, most := p.granted+need, p.ceiling(limit)
 	switch {
-	case fair && ofNetwork <= share && used <= forOthers(most):
+	case fair && within && used <= forOthers(most):
 		return 0, true
 	case small && used <= forSmall(most):
 		return 0, true
@@ -329,7 +342,7 @@ func (p *Process) allows(a *Account, granted, need int64) (Share, bool) {
 // belong to none.
 func (p *Process) clientNetworks() int64 {
 	n := int64(len(p.networks))
-	if p.networks[netip.Prefix{}] != nil {
+	if p.networks[conn.Network{}] != nil {
 		n--
 	}
 	return n
@@ -344,8 +357,7 @@ func (p *Process) give(a *Account, more int64) {
 	n := a.network
 	if n == nil {
 		if n = p.networks[a.key]; n == nil {
-			n = &network{key: a.key}
-			p.networks[a.key] = n
+			n = p.newNetwork(a.key)
 		}
 		a.network, a.next = n, n.first
 		if a.next != nil {
@@ -355,7 +367,7 @@ func (p *Process) give(a *Account, more int64) {
 		n.accounts++
 	}
 	a.granted.Store(a.granted.Load() + more)
-	n.granted += more
+	n.add(more)
 	p.granted += more
 	if a.doomed {
 		n.doomed += more
@@ -392,7 +404,7 @@ func (p *Process) set(a *Account, granted int64) {
 	}
 	a.granted.Store(granted)
 	n := a.network
-	n.granted -= less
+	n.add(-less)
 	p.granted -= less
 	if a.doomed {
 		n.doomed -= less
@@ -411,6 +423,6 @@ func (p *Process) set(a *Account, granted int64) {
 	}
 	a.network, a.next, a.prev = nil, nil, nil
 	if n.accounts--; n.accounts == 0 {
-		delete(p.networks, n.key)
+		p.remove(n)
 	}
 }

@@ -124,6 +124,57 @@ func TestGrains(t *testing.T) {
 	}
 }
 
+// A client with a whole IPv6 /48 is one client, although it has a network of its own for each connection. Clients of
+// other networks lose nothing, and those in the same /48 lose nothing if it is another customer who holds it.
+func TestSpreadNetworkEnds(t *testing.T) {
+	type hold struct {
+		network     string // with %x for each connection
+		connections int
+		bytes       int
+		want        string // that is cut: all, some or none
+	}
+	f := func(what string, all ...hold) {
+		t.Helper()
+		p, _ := process(t, 64*mib)
+		clients := make([][]*client, len(all))
+		for i, one := range all {
+			for n := range one.connections {
+				c := new(client)
+				c.account.Open(p, netip.MustParsePrefix(fmt.Sprintf(one.network, n)), c)
+				c.account.Force(one.bytes)
+				c.took = one.bytes
+				clients[i] = append(clients[i], c)
+			}
+		}
+		p.endSome()
+		for i, one := range all {
+			cut := 0
+			for _, c := range clients[i] {
+				if c.cut.Load() {
+					cut++
+				}
+			}
+			if (one.want == "none") != (cut == 0) {
+				t.Errorf("%s: of %s, %d of %d were cut, want %s", what, one.network, cut, one.connections, one.want)
+			}
+		}
+	}
+	f("a /48 over many /64",
+		hold{"2001:db8:1:%x::/64", 1000, 64 << 10, "some"},
+		hold{"2001:db8:2:%x::/64", 3, mib, "none"},
+		hold{"192.0.2.%d/32", 3, mib, "none"})
+	f("a /56 over many /64, beside others in the /48",
+		hold{"2001:db8:1:aa%02x::/64", 250, 256 << 10, "some"},
+		hold{"2001:db8:1:%x00::/64", 3, 512 << 10, "none"})
+	f("an IPv4 /24",
+		hold{"198.51.100.%d/32", 250, 256 << 10, "some"},
+		hold{"192.0.2.%d/32", 3, 512 << 10, "none"})
+	f("a /64 in a /48 of many customers",
+		hold{"2001:db8:1:%x00::/64", 1, 60 * mib, "some"},
+		hold{"2001:db8:1:%x01::/64", 200, 24 << 10, "none"},
+		hold{"2001:db8:2:%x00::/64", 3, 512 << 10, "none"})
+}
+
 // In a shortage, weir closes the largest connections of the largest network. It serves
 // clients that hold little, in that network and in others.
 func TestLargestHoldersEnd(t *testing.T) {
@@ -337,6 +388,9 @@ func (p *Process) check() error {
 			return fmt.Errorf("%v has %d, %d of them ended, in %d accounts; these have %d, %d in %d", key, n.granted, n.doomed, n.accounts, granted, gone, accounts)
 		}
 		all, doomed = all+granted, doomed+gone
+	}
+	if all != p.whole.granted || p.whole.inner != int64(min(1, len(p.networks))) || len(p.networks) == 0 && len(p.wider) > 0 {
+		return fmt.Errorf("all groups have %d in %d networks, and %d are wider; want %d", p.whole.granted, p.whole.inner, len(p.wider), all)
 	}
 	if all != p.granted || doomed != p.doomed {
 		return fmt.Errorf("the process has %d, %d of them ended; its networks have %d, %d", p.granted, p.doomed, all, doomed)

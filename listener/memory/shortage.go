@@ -97,16 +97,32 @@ func (p *Process) allRefused() (n int64) {
 }
 
 // largest returns the network that holds most, how much it holds, and how much all
-// networks hold.
+// networks hold: the largest of the widest networks, or the smallest network in it that holds most of that.
 func (p *Process) largest() (key netip.Prefix, holds, all int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range p.networks {
-		if n.granted > holds {
-			key, holds = n.key, n.granted
+	g := &p.whole
+	for {
+		var inner *group
+		for _, one := range p.wider {
+			inner = g.largerIn(one, inner)
 		}
+		for _, one := range p.networks {
+			inner = g.largerIn(&one.group, inner)
+		}
+		if inner == nil || g != &p.whole && 2*inner.granted <= g.granted {
+			return g.key.Prefix(), g.granted, p.granted
+		}
+		g = inner
 	}
-	return key, holds, p.granted
+}
+
+// largerIn returns one if it is directly in g and holds more than other, else other.
+func (g *group) largerIn(one, other *group) *group {
+	if one.around == g && (other == nil || one.granted > other.granted) {
+		return one
+	}
+	return other
 }
 
 // calmed ends the shortage, unless it has begun again.
@@ -145,60 +161,96 @@ func (p *Process) endSome() (needed bool) {
 
 // doom chooses connections that hold this many bytes together: those that hold more than a
 // few exchanges need, and all of a network that holds more than its share. If only many
-// small connections are left, it chooses none of them. The caller holds the lock.
+// small connections are left, it chooses none of them. It begins with the widest network that holds most, and
+// there with the smaller network that holds most. The caller holds the lock.
 func (p *Process) doom(bytes int64) (holders []Holder) {
-	var all candidates
-	networks := p.clientNetworks()
-	share := p.limit.Load() / max(1, networks)
-	for _, n := range p.networks {
-		c := candidate{holds: n.granted - n.doomed}
-		for a := n.first; a != nil; a = a.next {
-			if !a.doomed && a.holder != nil {
-				c.accounts = append(c.accounts, a)
-			}
+	whole := p.candidates()
+	for bytes > 0 {
+		a := whole.next()
+		if a == nil {
+			break
 		}
-		slices.SortFunc(c.accounts, func(a, b *Account) int { return cmp.Compare(a.granted.Load(), b.granted.Load()) })
-		if len(c.accounts) > 0 {
-			all = append(all, c)
-		}
-	}
-	heap.Init(&all)
-	for bytes > 0 && len(all) > 0 {
-		c := &all[0]
-		a := c.accounts[len(c.accounts)-1]
 		holds := a.granted.Load()
-		if holds <= few && (c.holds <= share || networks <= 1) {
-			heap.Pop(&all)
-			continue
-		}
-		c.accounts = c.accounts[:len(c.accounts)-1]
 		a.doomed = true
 		a.network.doomed += holds
 		p.doomed += holds
 		holders = append(holders, a.holder)
 		bytes -= holds
-		if c.holds -= holds; len(c.accounts) == 0 {
-			heap.Pop(&all)
-		} else {
-			heap.Fix(&all, 0)
-		}
 	}
 	return holders
 }
 
-// candidate is a network whose connections may be cut.
+// candidate is a network whose connections may be cut, or a network around such networks.
 type candidate struct {
 	holds    int64
+	inner    candidates // a heap
 	accounts []*Account // sorted; the largest is the last
+	small    bool       // of these, only those are cut that hold more than a few exchanges need
+}
+
+// candidates makes the tree of all candidates, and returns its root.
+func (p *Process) candidates() *candidate {
+	limit, alone := p.limit.Load(), p.clientNetworks() <= 1
+	of := map[*group]*candidate{&p.whole: {}}
+	for _, n := range p.networks {
+		c := &candidate{holds: n.granted - n.doomed}
+		c.small = alone || c.holds <= n.share(limit)
+		for a := n.first; a != nil; a = a.next {
+			if !a.doomed && a.holder != nil {
+				c.accounts = append(c.accounts, a)
+			}
+		}
+		if len(c.accounts) == 0 {
+			continue
+		}
+		slices.SortFunc(c.accounts, func(a, b *Account) int { return cmp.Compare(a.granted.Load(), b.granted.Load()) })
+		holds, inner := c.holds, c
+		for g := n.around; g != nil; g = g.around {
+			outer := of[g]
+			known := outer != nil
+			if !known {
+				outer = new(candidate)
+				of[g] = outer
+			}
+			if outer.holds += holds; inner != nil {
+				outer.inner = append(outer.inner, inner)
+			}
+			if inner = outer; known {
+				inner = nil
+			}
+		}
+	}
+	for _, c := range of {
+		heap.Init(&c.inner)
+	}
+	return of[&p.whole]
+}
+
+// next takes the next account out of c; nil: none may be cut.
+func (c *candidate) next() (a *Account) {
+	for len(c.inner) > 0 {
+		if a = c.inner[0].next(); a != nil {
+			heap.Fix(&c.inner, 0)
+			break
+		}
+		heap.Pop(&c.inner)
+	}
+	if last := len(c.accounts) - 1; last >= 0 && (!c.small || c.accounts[last].granted.Load() > few) {
+		a, c.accounts = c.accounts[last], c.accounts[:last]
+	}
+	if a != nil {
+		c.holds -= a.granted.Load()
+	}
+	return a
 }
 
 // candidates is a heap with the largest network first.
-type candidates []candidate
+type candidates []*candidate
 
 func (c candidates) Len() int           { return len(c) }
 func (c candidates) Less(i, j int) bool { return c[i].holds > c[j].holds }
 func (c candidates) Swap(i, j int)      { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)        { *c = append(*c, x.(candidate)) }
+func (c *candidates) Push(x any)        { *c = append(*c, x.(*candidate)) }
 func (c *candidates) Pop() any {
 	last := (*c)[len(*c)-1]
 	*c = (*c)[:len(*c)-1]

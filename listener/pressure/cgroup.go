@@ -1,10 +1,10 @@
 package pressure
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,8 +27,13 @@ func cgroupLimit(ask func() (uint64, error)) (int64, error) {
 	return int64(min(limit, math.MaxInt64)), nil
 }
 
-// usage is the files in which a cgroup reports the memory that it uses.
-type usage struct{ current, stat, inactive string }
+// usage is the files in which a cgroup reports the memory that it uses. They stay open, and reading them does not
+// allocate: while memory is short, whatever allocates may wait for the garbage collector.
+type usage struct {
+	current, stat *os.File
+	inactive      []byte // the beginning of a line of stat
+	buffer        [8 << 10]byte
+}
 
 // version is the names of files and fields in one version of cgroups.
 type version struct{ mount, limit, current, inactive string }
@@ -70,7 +75,7 @@ func (v *version) find(path string, limit int64) *usage {
 	for dir := filepath.Join("/", path); ; dir = filepath.Dir(dir) {
 		folder := filepath.Join(v.mount, dir)
 		if n, err := readNumber(filepath.Join(folder, v.limit)); err == nil && n == limit {
-			return &usage{filepath.Join(folder, v.current), filepath.Join(folder, "memory.stat"), v.inactive}
+			return openUsage(filepath.Join(folder, v.current), filepath.Join(folder, "memory.stat"), v.inactive)
 		}
 		if dir == "/" {
 			return nil
@@ -78,25 +83,54 @@ func (v *version) find(path string, limit int64) *usage {
 	}
 }
 
+func openUsage(current, stat, inactive string) *usage {
+	u := &usage{inactive: []byte(inactive + " ")}
+	var err error
+	if u.current, err = os.Open(current); err != nil {
+		return nil
+	}
+	if u.stat, err = os.Open(stat); err != nil {
+		u.current.Close()
+		return nil
+	}
+	return u
+}
+
+func (u *usage) close() {
+	u.current.Close()
+	u.stat.Close()
+}
+
 // read returns the memory in use, without file caches that the kernel can drop at any
 // time.
 func (u *usage) read() (int64, error) {
-	current, err := readNumber(u.current)
-	if err != nil {
+	n, err := u.current.ReadAt(u.buffer[:], 0)
+	if err != nil && err != io.EOF {
 		return 0, err
 	}
-	stat, err := os.ReadFile(u.stat)
-	if err != nil {
+	current := leadingNumber(u.buffer[:n])
+	if n, err = u.stat.ReadAt(u.buffer[:], 0); err != nil && err != io.EOF {
 		return 0, err
 	}
-	lines := bufio.NewScanner(bytes.NewReader(stat))
-	for lines.Scan() {
-		if name, value, _ := strings.Cut(lines.Text(), " "); name == u.inactive {
-			inactive, err := strconv.ParseInt(value, 10, 64)
-			return max(0, current-inactive), err
+	for rest := u.buffer[:n]; len(rest) > 0; {
+		var line []byte
+		line, rest, _ = bytes.Cut(rest, []byte{'\n'})
+		if value, found := bytes.CutPrefix(line, u.inactive); found {
+			return max(0, current-leadingNumber(value)), nil
 		}
 	}
 	return current, nil
+}
+
+// leadingNumber returns the decimal number at the beginning of b.
+func leadingNumber(b []byte) (n int64) {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
 }
 
 func readNumber(file string) (int64, error) {

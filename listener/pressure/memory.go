@@ -29,6 +29,9 @@ type Memory struct {
 	files   *usage // of the cgroup that has this limit; nil: not found
 	goLimit int64  // the runtime's; 0: none
 
+	rest   int64     // of the cgroup, see readRest
+	restAt time.Time // when it was read
+
 	samples []metrics.Sample
 	cycles  uint64    // number of garbage collections at the last Read
 	forced  time.Time // when Read last started a collection
@@ -88,6 +91,9 @@ func (m *Memory) ask(now time.Time) {
 		return
 	}
 	m.limit = limit
+	if m.files != nil {
+		m.files.close()
+	}
 	m.files = findUsage(limit)
 	if !first {
 		m.adjust(0)
@@ -105,6 +111,8 @@ func (m *Memory) ask(now time.Time) {
 // collected, and the kernel's memory grew by 2 % between two measurements. A share below a
 // quarter would only cost CPU time.
 func share(limit, rest int64) int64 { return max(limit/20*17-rest, limit/4) }
+
+const shareOfCgroup = 0.85
 
 // half returns the runtime's limit while two processes of an upgrade use one budget. Each process
 // may keep its memory, and take half of the free memory. So both together stay within the budget,
@@ -161,7 +169,7 @@ func (m *Memory) adjust(rest int64) {
 
 // Resource returns the memory as a Resource.
 func (m *Memory) Resource() Resource {
-	return Resource{Name: "memory", Read: m.Read, Shed: memoryShed, Calm: memoryCalm}
+	return Resource{Name: "memory", Read: m.Read, Ends: true, Shed: memoryShed, Calm: memoryCalm}
 }
 
 const memoryShed, memoryCalm = 0.90, 0.80
@@ -189,40 +197,59 @@ func (m *Memory) Read() Reading {
 	m.short = r.ratio() >= memoryShed || m.short && r.ratio() >= memoryCalm
 	if m.short && h.cycles == m.cycles && now.Sub(m.forced) >= collectInterval {
 		m.forced = now
-		runtime.GC()
-		h = m.heap()
-		r = m.nearest(h)
+		go runtime.GC() // on a busy machine it takes seconds
 	}
 	r.Stale = h.cycles == m.cycles
 	m.cycles = h.cycles
 	return r
 }
 
+// small is the limit, in bytes, below which the process without connections takes a large part.
+const small = 64 << 20
+
+// nearest returns the reading of the limit that is nearest.
 func (m *Memory) nearest(h heap) Reading {
+	r := m.nearestOf(h)
+	if r.Small = r.Full < small; r.Small {
+		r.Peak = 0
+	}
+	return r
+}
+
+func (m *Memory) nearestOf(h heap) Reading {
 	byGo := Reading{Used: h.used, Full: m.goLimit / 10 * 9, Reserve: m.goLimit / 10, Each: perConnection}
+	if m.goLimit > 0 {
+		byGo.Peak = float64(h.mapped) / float64(m.goLimit) * shareOfCgroup
+	}
 	if m.limit == 0 {
 		m.adjust(0)
 		return byGo
 	}
-	rest := m.rest(h)
+	rest := m.readRest(h)
 	m.adjust(rest)
 	byCgroup := Reading{Used: h.used + rest, Full: m.limit / 10 * 9, Reserve: m.limit / 10, Each: perConnection}
+	if m.given == 0 { // else the user has decided how near the runtime comes to the cgroup's limit
+		byGo.Peak = float64(h.mapped+rest) / float64(m.limit)
+	}
+	byCgroup.Peak = byGo.Peak
 	if byCgroup.ratio() > byGo.ratio() {
 		return byCgroup
 	}
 	return byGo
 }
 
-// rest returns the memory that the cgroup uses in addition to the memory of the runtime.
-func (m *Memory) rest(h heap) int64 {
-	if m.files == nil {
-		return 0
+// readRest returns the memory that the cgroup uses in addition to the memory of the runtime. It reads the
+// cgroup's files four times a second at most.
+func (m *Memory) readRest(h heap) int64 {
+	now := time.Now()
+	if m.files == nil || now.Sub(m.restAt) < shedInterval {
+		return m.rest
 	}
-	used, err := m.files.read()
-	if err != nil {
-		return 0
+	m.rest, m.restAt = 0, now
+	if used, err := m.files.read(); err == nil {
+		m.rest = max(0, used-h.mapped)
 	}
-	return max(0, used-h.mapped)
+	return m.rest
 }
 
 // heap is the runtime's information about its memory.

@@ -15,11 +15,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		usage: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_overload_usage_ratio",
 			Help: "Usage as a fraction of weir's own budget for memory or descriptors; 0 if unlimited."}, []string{"resource"}),
 		step: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_overload_step",
-			Help: "Current reaction to a resource that runs short: 0 none, 1 weir closes idle connections, 2 new connections wait as well, 3 weir closes connections of the largest client networks to make room for others."}, []string{"resource"}),
+			Help: "Current reaction to a resource that runs short: 0 none, 1 weir closes idle connections, 2 new connections wait as well, 3 weir closes connections of the largest client networks to make room for others, 4 weir closes the connections with the most open requests."}, []string{"resource"}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_overload_steps_total",
-			Help: "How often each reaction to a resource that runs short began: shed (weir closes idle connections), pause (new connections wait) or share (weir closes connections of the largest client networks)."}, []string{"resource", "step"}),
+			Help: "How often each reaction to a resource that runs short began: shed (weir closes idle connections), pause (new connections wait), share (weir closes connections of the largest client networks) or cut (weir closes the connections with the most open requests)."}, []string{"resource", "step"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_overload_connections_ended_total",
-			Help: "Connections closed because a resource ran short, by kind: idle clients (http1, http2), idle tunnels (tunnel), and active connections of the largest client networks (busy)."}, []string{"kind"}),
+			Help: "Connections closed because a resource ran short, by kind: idle clients (http1, http2), idle tunnels (tunnel), and active connections (busy)."}, []string{"kind"}),
 	}
 	reg.MustRegister(m.usage, m.step, m.steps, m.ended)
 	m.count(Ended{})

@@ -1,9 +1,10 @@
 // Package pressure keeps weir serving while memory or descriptors run short. It checks
-// them once a second, which costs nothing per connection. When a resource nears its
-// limit, weir closes the connections that have been idle for longest. When no idle
+// them once a second, and memory more often, which costs nothing per connection. When a
+// resource nears its limit, weir closes the connections that have been idle for longest. When no idle
 // connection is left that it may close, weir accepts no connection for a moment. Running
-// exchanges and tunnels continue. When the process has become idle, it returns unused
-// memory to the system.
+// exchanges and tunnels continue, unless others need their room (share.go) or the process
+// would end (cut.go). When the process has become idle, it returns unused memory to the
+// system.
 package pressure
 
 import (
@@ -25,7 +26,21 @@ type Reading struct {
 	Each int64
 	// Stale means that Used still includes connections that ended after the previous reading.
 	Stale bool
+	// Peak is the usage with garbage, of this moment, as a share of what ends the process. Used may be known late; Peak is
+	// known at once. 0: the resource has no such end.
+	Peak float64
+	// Small means that the process itself takes a large part of Full, so that unexplained memory means little: there is no Cut.
+	Small bool
 }
+
+// The values of Peak from which weir looks more often and allows more only from look to look (soon), lets nothing
+// more in (beyond), and does not wait for
+// Used before it closes connections (urgent). In a container, the runtime's limit is at 0.85 with all other memory.
+const (
+	peakSoon   = 0.30
+	peakBeyond = 0.88
+	peakUrgent = 0.93
+)
 
 // ratio returns Used divided by Full.
 func (r Reading) ratio() float64 {
@@ -58,6 +73,8 @@ type Resource struct {
 	// Bounds means that connections of the largest networks are also closed if the work of others uses up the
 	// reserve.
 	Bounds bool
+	// Ends means that the process ends if the resource is used up, and that something else than connections may use it. See Cut.
+	Ends bool
 	// Shed is the share of Full from which weir closes idle connections. It stops at the
 	// share Calm.
 	Shed, Calm float64
@@ -72,11 +89,12 @@ const (
 	Shed       // weir closes idle connections
 	Pause      // weir accepts no connection
 	Share      // Pause, except for client networks that hold little: connections of the largest networks make room for them
+	Cut        // weir closes the connections with the most exchanges, and then those of the largest networks, whatever their accounts say
 	numSteps
 )
 
 // String is the label in metrics.
-func (s Step) String() string { return [...]string{"none", "shed", "pause", "share"}[s] }
+func (s Step) String() string { return [...]string{"none", "shed", "pause", "share", "cut"}[s] }
 
 // Connections are all open connections: listener.Tracker.
 type Connections interface {
@@ -114,8 +132,12 @@ type Options struct {
 	// (*conn.Conn).EndIdle.
 	EndIdle func(*conn.Conn) bool
 	// Exchanges calls its argument for each HTTP/2 connection, with the number of its
-	// running exchanges.
-	Exchanges func(func(c *conn.Conn, running int))
+	// running exchanges, and the bytes that these have received.
+	Exchanges func(func(c *conn.Conn, running int, received int64))
+	// Allow lets connections with many exchanges go on for some time: memory.Process.Allow.
+	Allow func(time.Duration)
+	// Explained returns how much memory is in the accounts, in bytes.
+	Explained func() int64
 	// Waiting returns true if a connection waits to be accepted whose client network is,
 	// or may be, one for which its argument returns true. nil: such a connection may
 	// always wait.
@@ -139,6 +161,8 @@ type Event struct {
 	Refused int
 	// Largest is the client network that holds most. It is set at the beginning of Share.
 	Largest conn.Network
+	// Explained is the part of Reading.Used that the memory accounts know. It is set at the beginning of Cut.
+	Explained int64
 }
 
 // Ended counts closed connections by their kind.
@@ -155,6 +179,10 @@ func (e *Ended) add(more Ended) {
 const (
 	// interval is the time between two checks.
 	interval = time.Second
+	// memoryInterval is the time between two checks of what ends the process.
+	memoryInterval = 200 * time.Millisecond
+	// risingInterval is the time between two checks while memory may soon run out.
+	risingInterval = 25 * time.Millisecond
 	// soonest is the shortest time until the next check if listeners wait.
 	soonest = 20 * time.Millisecond
 	// shedInterval is the shortest time between two walks over all connections.
@@ -166,14 +194,15 @@ const (
 
 // Watch checks resources and acts.
 type Watch struct {
-	o      Options
-	gauges []*gauge
-	shedAt time.Time
-	urgent time.Time     // since when shed has waited for connections that are about to end
-	walk   time.Duration // how long the last walk over all connections took
-	survey survey        // reused, because memory may be short
-	held   holdings      // reused
-	trim   trim
+	o       Options
+	gauges  []*gauge
+	shedAt  time.Time
+	urgent  time.Time     // since when shed has waited for connections that are about to end
+	walk    time.Duration // how long the last walk over all connections took
+	survey  survey        // reused, because memory may be short
+	busiest []busiest     // reused
+	held    holdings      // reused
+	trim    trim
 
 	shares       shares
 	sharing      *gauge    // the resource that weir shares out; nil: none
@@ -220,7 +249,13 @@ func (w *Watch) next(began time.Time) time.Duration {
 	d := interval
 	for _, g := range w.gauges {
 		if g.step() >= Pause {
-			d = shedInterval
+			d = min(d, shedInterval)
+		}
+		switch {
+		case g.last.Peak >= peakSoon:
+			d = risingInterval
+		case g.last.Peak > 0:
+			d = min(d, memoryInterval)
 		}
 	}
 	return max(time.Millisecond, d-time.Since(began), w.gap())
@@ -240,8 +275,16 @@ func (w *Watch) look(now time.Time) {
 	w.walk = 0
 	for _, g := range w.gauges {
 		g.last = g.Read()
+		if g.Ends {
+			w.allow(g) // at once: what follows may wait for the garbage collector
+			g.explained = w.o.Explained()
+			g.unexplained = g.last.Used - g.explained - open*g.last.Each
+		}
 		w.judge(g, now)
 		more := w.room(g)
+		if g.tight() {
+			more = 0
+		}
 		if room = min(room, more); more == 0 && full == nil {
 			full = g
 		}
@@ -253,6 +296,7 @@ func (w *Watch) look(now time.Time) {
 	w.crowd(now)
 	w.o.Gate.Admit(max(0, room-max(0, came)))
 	w.curb(now)
+	w.cutBusiest(now)
 	w.share(full, now)
 	if short != nil && now.Sub(w.shedAt) >= shedInterval {
 		w.shedAt = now
@@ -273,6 +317,9 @@ func (w *Watch) room(g *gauge) int64 {
 		w.walk = max(w.walk, time.Since(began))
 	}
 	r.Used += g.expected
+	if !g.began[Cut].IsZero() { // until then Each was too small
+		r.Each = max(r.Each, g.each)
+	}
 	return r.room()
 }
 
@@ -285,7 +332,7 @@ func (w *Watch) busy() (n int64) {
 		}
 	})
 	if w.o.Exchanges != nil {
-		w.o.Exchanges(func(_ *conn.Conn, running int) { n += int64(max(0, running-1)) })
+		w.o.Exchanges(func(_ *conn.Conn, running int, _ int64) { n += int64(max(0, running-1)) })
 	}
 	return n
 }
@@ -302,6 +349,15 @@ type gauge struct {
 	expected int64 // at the last check: the amount that busy connections will still take
 
 	refused, endedBusy int // since Share began
+
+	explained, unexplained int64 // parts of last.Used: in the memory accounts; neither there nor in what each connection takes
+	endedMost              int   // since Cut began
+	toEnd                  int64 // exchanges that Cut still has to end
+	cutAt                  time.Time
+	decidedAt              time.Time // when toEnd was decided
+	decidedUsed            int64     // Used at that time
+	each                   int64     // Used at that time, divided by the open connections
+	vain                   int       // consecutive decisions after which Used was hardly less
 }
 
 // begins reports whether a step has to begin now.
@@ -309,6 +365,8 @@ func (g *gauge) begins(s Step) bool {
 	switch s {
 	case Share:
 		return false // see share
+	case Cut:
+		return g.Ends && (g.beyond() || g.runsOut())
 	case Pause:
 		return g.last.room() == 0
 	}
@@ -333,18 +391,25 @@ func (w *Watch) judge(g *gauge, now time.Time) {
 	for s := Shed; s < numSteps; s++ {
 		if g.began[s].IsZero() && g.begins(s) {
 			g.began[s], g.needed[s] = now, now
-			w.tell(g, Event{Step: s, Begins: true})
+			e := Event{Step: s, Begins: true}
+			if s == Cut {
+				g.endedMost, e.Explained = 0, g.explained
+			}
+			w.tell(g, e)
 		}
 	}
 	for s := numSteps - 1; s > None; s-- {
 		switch {
 		case g.began[s].IsZero():
-		case ratio >= g.ends(s):
+		case ratio >= g.ends(s), s == Cut && g.beyond():
 			g.needed[s] = now
 		case now.Sub(g.needed[s]) >= calmTime:
 			e := Event{Step: s, Lasted: now.Sub(g.began[s]), Ended: g.ended, Refused: g.refused}
-			if s == Share {
+			switch s {
+			case Share:
 				e.Ended = Ended{Busy: g.endedBusy}
+			case Cut:
+				e.Ended = Ended{Busy: g.endedMost}
 			}
 			w.tell(g, e)
 			g.began[s] = time.Time{}

@@ -41,7 +41,12 @@ type house struct {
 	may     func(conn.Network) bool
 	events  []string
 	looks   int
-	late    int // connections that arrive between the first reading and the reaction
+	ends    bool // see Resource.Ends
+	peak    float64
+	known   int64                // in the memory accounts
+	allowed time.Duration        // by the last look
+	got     map[*conn.Conn]int64 // received by the exchanges of HTTP/2 connections
+	late    int                  // connections that arrive between the first reading and the reaction
 }
 
 func (h *house) read() Reading {
@@ -51,6 +56,12 @@ func (h *house) read() Reading {
 	r := Reading{Used: h.base + int64(h.open()), Full: h.full, Reserve: h.reserve, Each: max(1, h.each), Stale: h.stale}
 	if h.each == 0 {
 		r.Each = 2
+	}
+	r.Peak = h.peak
+	for c, n := range h.running {
+		if h.ends && !c.WasCut() {
+			r.Used += int64(n)
+		}
 	}
 	for ; h.late > 0; h.late-- {
 		h.conns = append(h.conns, new(conn.Conn))
@@ -133,6 +144,12 @@ func (h *house) admitted() int64 {
 	return h.most
 }
 
+func (h *house) allowance() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.allowed
+}
+
 func (h *house) Crowded() <-chan struct{} { return h.crowded }
 
 // sharing returns how many connections weir would accept although there is no room.
@@ -148,12 +165,14 @@ func (h *house) waiting(entitled func(conn.Network) bool) bool {
 	return slices.ContainsFunc(h.waits, entitled)
 }
 
-func (h *house) exchanges(f func(*conn.Conn, int)) {
+func (h *house) exchanges(f func(*conn.Conn, int, int64)) {
 	h.mu.Lock()
-	running := maps.Clone(h.running)
+	running, got := maps.Clone(h.running), maps.Clone(h.got)
 	h.mu.Unlock()
 	for c, n := range running {
-		f(c, n)
+		if !h.ends || !c.WasCut() {
+			f(c, n, got[c])
+		}
 	}
 }
 
@@ -191,8 +210,10 @@ func (h *house) set(f func()) {
 // start starts the Watch.
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
-	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: true}},
-		Waiting: h.waiting, Exchanges: h.exchanges,
+	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: !h.ends, Ends: h.ends}},
+		Allow:     func(d time.Duration) { h.set(func() { h.allowed = d }) },
+		Explained: func() int64 { h.mu.Lock(); defer h.mu.Unlock(); return h.known },
+		Waiting:   h.waiting, Exchanges: h.exchanges,
 		Connections: h, Gate: h, GoAway: h.over2(&h.told), CutTunnels: h.over2(&h.bereft),
 		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,7 +1,6 @@
 package pressure
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -10,147 +9,40 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// maxNetworks limits the client networks that are counted separately, so that counting
-// needs limited memory. A network that holds less than 1/maxNetworks of all never has to
-// make room.
-const maxNetworks = 1024
-
-// holdings are the amounts of a resource that the client networks hold: the total, and
-// separate amounts for the largest networks. A network that holds more than a 1024th of
-// the total is counted separately (the heavy hitters algorithm of Misra and Gries, with a
-// second walk for exact counts).
-type holdings struct {
-	of     map[conn.Network]int64
-	total  int64
-	going  int64 // held by connections that were cut and are not closed yet; not in the other sums
-	other  int64 // further amounts that weir shares out, see unheld
-	exact  bool  // every network is counted separately
-	sorted []holding
-}
-
-type holding struct {
-	network conn.Network
-	held    int64
-}
-
-// add counts what one connection holds.
-func (h *holdings) add(n conn.Network, held int64) {
-	h.total += held
-	if _, known := h.of[n]; known || len(h.of) < maxNetworks {
-		h.of[n] += held
-		return
-	}
-	h.exact = false
-	least := held
-	for _, v := range h.of {
-		least = min(least, v)
-	}
-	for n, v := range h.of { // as in Misra and Gries, each network loses as much as the new one
-		if v -= least; v > 0 {
-			h.of[n] = v
-		} else {
-			delete(h.of, n)
-		}
-	}
-	if held > least {
-		h.of[n] = held - least
-	}
-}
-
-// recount computes exact numbers for the networks that are counted separately.
-func (h *holdings) recount(walk func(func(conn.Network, int64))) {
-	for n := range h.of {
-		h.of[n] = 0
-	}
-	walk(func(n conn.Network, held int64) {
-		if v, known := h.of[n]; known {
-			h.of[n] = v + held
-		}
-	})
-}
-
-// take counts what walk reports. It calls walk again if one walk is not enough.
-func (h *holdings) take(walk func(func(conn.Network, int64))) {
-	if h.of == nil {
-		h.of = make(map[conn.Network]int64)
-	}
-	clear(h.of)
-	h.total, h.exact = 0, true
-	walk(h.add)
-	if !h.exact {
-		h.recount(walk)
-	}
-	h.sorted = h.sorted[:0]
-	for n, held := range maps.All(h.of) {
-		h.sorted = append(h.sorted, holding{n, held})
-	}
-	slices.SortFunc(h.sorted, func(a, b holding) int { return cmp.Compare(b.held, a.held) })
-}
-
-// fair returns the share of each network if one more network comes. Networks that hold
-// less than the share keep their holdings, and all others get the same amount. Connections
-// that were cut will be free soon, so their holdings are shared as well, and so is other.
-func (h *holdings) fair(other int64) int64 {
-	free := h.going + other
-	share := free
-	for k, one := range h.sorted {
-		if one.held <= share {
-			break
-		}
-		free += one.held
-		share = free / int64(k+2)
-	}
-	return share
-}
-
-// level returns how much each of the largest networks may keep if the total must become
-// smaller by amount.
-func (h *holdings) level(amount int64) int64 {
-	sum, level := int64(0), int64(0)
-	for k, one := range h.sorted {
-		if k > 0 && one.held <= level {
-			break
-		}
-		sum += one.held
-		level = (sum - amount) / int64(k+1)
-	}
-	return max(0, level)
-}
-
-// excess returns how much each of the largest networks holds above the level. Every
-// network keeps at least the amount least.
-func (h *holdings) excess(amount, least int64) map[conn.Network]int64 {
-	level, over := max(least, h.level(amount)), make(map[conn.Network]int64)
-	for _, one := range h.sorted {
-		if one.held <= level {
-			break
-		}
-		over[one.network] = one.held - level
-	}
-	return over
-}
-
-// alone returns true if there is only one network.
-func (h *holdings) alone() bool { return len(h.sorted) == 0 || h.sorted[0].held >= h.total }
-
 // shares decides which new connections may come in although there is no room. The
 // networks that hold most lose connections for them. Listeners call May; the Watch calls
 // set and frees the room.
 type shares struct {
 	mu      sync.Mutex
 	on      bool
-	each    int64 // the amount that a new connection will hold
-	share   int64 // the fair share at the last look
+	each    int64      // the amount that a new connection will hold
+	fair    fairShares // of the last look
 	of      map[conn.Network]int64
 	owed    int64 // the amount for accepted connections, before weir freed it
 	refused int   // new connections since the last takeRefused
 	news    chan struct{}
 }
 
-// entitled returns true if a new connection of n is let in: with it, n holds at most half
+// entitled returns true if a new connection of n is let in: with it, n or a network that contains n holds at most half
 // of its fair share. With the whole share, networks of about the same size would close each
 // other's connections in turn.
-func (s *shares) entitled(n conn.Network) bool { return 2*(s.of[n]+s.each) <= s.share }
+func (s *shares) entitled(n conn.Network) bool {
+	share := s.fair.whole
+	levels, count := n.Levels()
+	for _, level := range levels[:count] {
+		if 2*(s.of[level]+s.each) <= share {
+			return true
+		}
+		if within, known := s.fair.within[level]; known {
+			share = within
+		}
+	}
+	return false
+}
+
+// leastShare is the least fair share of memory, in the unit of held. If all connections together hold little, they are
+// not why memory is short, or it is not free yet.
+const leastShare = 64
 
 // May decides about a new connection.
 func (s *shares) May(n conn.Network) bool {
@@ -163,7 +55,10 @@ func (s *shares) May(n conn.Network) bool {
 		s.refused++
 		return false
 	}
-	s.of[n] += s.each
+	levels, count := n.Levels()
+	for _, level := range levels[:count] {
+		s.of[level] += s.each
+	}
 	s.owed += s.each
 	select {
 	case s.news <- struct{}{}:
@@ -179,10 +74,10 @@ func (s *shares) set(on bool, h *holdings, each int64) (owed int64) {
 	owed, s.owed = s.owed, 0
 	s.on, s.each = on, each
 	if on {
-		s.share = h.fair(h.other)
+		s.fair = h.fair(h.other)
 		s.of = maps.Clone(h.of)
 	} else {
-		s.share, s.of = 0, nil
+		s.fair, s.of = fairShares{}, nil
 	}
 	return owed
 }
@@ -230,7 +125,10 @@ func (w *Watch) holdings(g *gauge) *holdings {
 		w.o.Connections.Each(func(c *conn.Conn) { count(c, g.held(c)) })
 		w.further(g, count)
 	})
-	h.other = g.unheld(h.total + h.going)
+	h.other, h.least = g.unheld(h.total+h.going), 0
+	if g.Ends && h.total+h.going < 4*leastShare {
+		h.least = leastShare
+	}
 	w.walk = max(w.walk, time.Since(began))
 	return h
 }
@@ -251,7 +149,7 @@ func (w *Watch) further(g *gauge, f func(*conn.Conn, int64)) {
 	if g.Holds != nil || w.o.Exchanges == nil {
 		return
 	}
-	w.o.Exchanges(func(c *conn.Conn, running int) {
+	w.o.Exchanges(func(c *conn.Conn, running int, _ int64) {
 		if running > 1 {
 			f(c, int64(running-1))
 		}
@@ -283,7 +181,7 @@ func (w *Watch) share(short *gauge, now time.Time) {
 		return
 	}
 	h := w.holdings(g)
-	if short != nil && !w.crowdedSince.IsZero() && w.othersWait(h, g, now) {
+	if short != nil && !w.crowdedSince.IsZero() && g.began[Cut].IsZero() && w.othersWait(h, g, now) { // in Cut, weir has no time to ask
 		w.beginSharing(g, now)
 	}
 	on := !g.began[Share].IsZero()
@@ -294,7 +192,7 @@ func (w *Watch) share(short *gauge, now time.Time) {
 		return
 	}
 	g.refused += w.shares.takeRefused()
-	w.endBusy(g, h, owed)
+	g.endedBusy += w.endBusy(g, h, owed)
 	w.o.Gate.Share(g.places(), w.shares.May)
 }
 
@@ -309,7 +207,7 @@ func (w *Watch) othersWait(h *holdings, g *gauge, now time.Time) bool {
 	}
 	began := time.Now()
 	// Without h.other: if endpoints hold most, weir does not limit a single network.
-	s := shares{of: h.of, share: h.fair(0), each: g.newcomer()}
+	s := shares{of: h.of, fair: h.fair(0), each: g.newcomer()}
 	w.others = w.o.Waiting(s.entitled)
 	w.askAgain = now.Add(min(max(patience/4, 10*time.Since(began)), interval/2))
 	return w.others
@@ -321,16 +219,6 @@ func (w *Watch) beginSharing(g *gauge, now time.Time) {
 		g.began[Share], g.refused, g.endedBusy = now, 0, 0
 		w.tell(g, Event{Step: Share, Begins: true, Largest: w.held.largest()})
 	}
-}
-
-// largest returns the network that holds most, of those that are counted separately.
-func (h *holdings) largest() conn.Network {
-	for _, one := range h.sorted {
-		if one.network.IsValid() {
-			return one.network
-		}
-	}
-	return conn.Network{}
 }
 
 // places returns how many new connections may be open that were not judged yet, or that
@@ -359,7 +247,7 @@ func (w *Watch) curb(now time.Time) {
 		}
 		if h := w.holdings(g); over > h.going && (!h.alone() || w.othersWait(h, g, now)) {
 			w.beginSharing(g, now)
-			w.endBusy(g, h, over-h.going)
+			g.endedBusy += w.endBusy(g, h, over-h.going)
 		}
 	}
 }
@@ -375,20 +263,20 @@ func (w *Watch) curb(now time.Time) {
 // A network loses nothing if it holds no more than a new connection may (see entitled).
 // The amount may be more than the largest networks hold, because connections to endpoints
 // stay open longer than those of their clients.
-func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
+func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) (n int) {
 	if amount <= 0 {
-		return
+		return 0
 	}
-	over := h.excess(amount, h.fair(h.other)/2)
+	over := h.excess(amount, h.fair(h.other))
 	running := make(map[*conn.Conn]int64) // of HTTP/2 connections
 	w.further(g, func(c *conn.Conn, more int64) {
-		if over[c.Network()] > 0 {
+		if over[h.counted(c.Network())] > 0 {
 			running[c] = more
 		}
 	})
 	found := make(map[conn.Network]*newest)
 	w.o.Connections.Each(func(c *conn.Conn) {
-		n := c.Network()
+		n := h.counted(c.Network())
 		if most := over[n]; most > 0 && c.State() != conn.Idle && !c.WasCut() {
 			all := found[n]
 			if all == nil {
@@ -411,8 +299,8 @@ func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
 			}
 		}
 	}
-	g.endedBusy += ended.Busy
 	w.o.Metrics.count(ended)
+	return ended.Busy
 }
 
 // busyConn is a connection that weir may close, and the amount that it holds.

@@ -12,7 +12,7 @@ import (
 )
 
 func network(i int) conn.Network {
-	return conn.NetworkOf(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), conn.DefaultPrefixes)
+	return conn.NetworkOf(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}), conn.DefaultPrefixes)
 }
 
 // hold makes holdings. Network i holds all[i], by connections that hold one unit each.
@@ -38,7 +38,7 @@ func many(n int, held int64) (all []int64) {
 func TestFairShare(t *testing.T) {
 	f := func(what string, want int64, all ...int64) {
 		t.Helper()
-		if got := hold(all...).fair(0); got != want {
+		if got := hold(all...).fair(0).whole; got != want {
 			t.Errorf("%s: the fair share is %d, want %d", what, got, want)
 		}
 	}
@@ -53,7 +53,7 @@ func TestFairShare(t *testing.T) {
 func TestExcess(t *testing.T) {
 	f := func(what string, amount int64, want []int64, all ...int64) {
 		t.Helper()
-		over := hold(all...).excess(amount, 0)
+		over := hold(all...).excess(amount, fairShares{})
 		for i := range all {
 			if got := over[network(i)]; got != want[i] {
 				t.Errorf("%s: network %d has to give %d, want %d", what, i, got, want[i])
@@ -92,7 +92,7 @@ func TestHoldingsAreBounded(t *testing.T) {
 			add(c.n, c.held)
 		}
 	})
-	if len(h.of) > maxNetworks || len(h.sorted) != len(h.of) {
+	if len(h.of) > conn.MaxLevels*maxNetworks || len(h.groups) != len(h.of)+1 {
 		t.Errorf("%d networks are counted by name", len(h.of))
 	}
 	if h.total != 76_500 || h.of[network(1)] != 1200 || h.of[network(2)] != 300 || h.largest() != network(1) {
@@ -339,4 +339,49 @@ func TestShedsTheLargestFirst(t *testing.T) {
 			t.Errorf("when that did not do, %d and %d", n, m)
 		}
 	})
+}
+
+// within makes connections in networks that are written with %x for each connection.
+func (h *house) within(network string, n int, s conn.State, age time.Duration) (all []*conn.Conn) {
+	for i := range n {
+		c := h.add(s, age)
+		c.Client = netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(network, i)), 1)
+		c.Identify(conn.DefaultPrefixes)
+		c.Accepted = time.Now()
+		all = append(all, c)
+	}
+	return all
+}
+
+// A client with a whole IPv6 /48 or /56, or an IPv4 /24, is one client, although each of its connections has a client
+// network of its own. It makes room for others, whoever waits. Others in the network around it are served as well.
+func TestSpreadNetworkMakesRoom(t *testing.T) {
+	f := func(what, theirs, others, waiting string, n int, spread bool) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &house{t: t, full: int64(n), each: 1, reserve: 40, left: 5}
+			bad := h.within(theirs, n-20, conn.Active, -1)
+			good := h.within(others, 20, conn.Active, -1)
+			h.start(0.9, 0.8)
+			waits := conn.NetworkOf(netip.MustParseAddr(waiting), conn.DefaultPrefixes)
+			h.set(func() { h.left, h.waits = -1, []conn.Network{waits} })
+			after(2 * patience)
+			if h.sharing() == 0 || !h.lets(waits) {
+				t.Fatalf("%s: the one who waits is refused", what)
+			}
+			after(shedInterval)
+			if cut := len(cutOf(bad)); cut == 0 || cut > 4 || len(cutOf(good)) != 0 {
+				t.Errorf("%s: %d of the large network were cut, and %d of others", what, len(cutOf(bad)), len(cutOf(good)))
+			}
+			another := conn.NetworkOf(netip.MustParseAddr(fmt.Sprintf(theirs, 0xf0)), conn.DefaultPrefixes)
+			if spread && h.lets(another) {
+				t.Errorf("%s: one more network of those who hold most is let in", what)
+			}
+		})
+	}
+	f("a /48 over its /64", "2001:db8:1:%x::1", "2001:db9:%x:2::1", "2001:db9:ff::1", 300, true)
+	f("a /48 over more /64 than are counted", "2001:db8:1:%x::1", "2001:db9:%x:2::1", "2001:db9:ff::1", 6000, true)
+	f("a /56 over its /64", "2001:db8:1:aa%02x::1", "2001:db9:%x:2::1", "2001:db9:ff::1", 250, true)
+	f("a /56, and others of the same /48", "2001:db8:1:aa%02x::1", "2001:db8:1:%x00::1", "2001:db8:1:ff00::1", 250, false)
+	f("a /24", "198.51.100.%d", "203.0.%d.1", "192.0.2.1", 250, true)
+
 }

@@ -45,7 +45,8 @@ type survey struct {
 	young int                       // clients that have just become idle
 }
 
-func (v *survey) take(all Connections, large map[conn.Network]int64, now time.Time) {
+// over are the networks that hold more than their share, and h says which connections they are of.
+func (v *survey) take(all Connections, h *holdings, over map[conn.Network]int64, now time.Time) {
 	for k := range v.ages {
 		v.ages[k], v.large[k] = v.ages[k][:0], v.large[k][:0]
 	}
@@ -56,7 +57,7 @@ func (v *survey) take(all Connections, large map[conn.Network]int64, now time.Ti
 		case k == other:
 		case !known || c.WasCut():
 			v.going++
-		case age >= least[k] && large[c.Network()] > 0:
+		case age >= least[k] && len(over) > 0 && over[h.counted(c.Network())] > 0:
 			v.large[k] = append(v.large[k], age)
 		case age >= least[k]:
 			v.ages[k] = append(v.ages[k], age)
@@ -77,9 +78,9 @@ func (w *Watch) larger(g *gauge, n int) (over map[conn.Network]int64, sum int) {
 	if h.alone() || g.Holds != nil {
 		return nil, 0
 	}
-	over = h.excess(int64(n), 0)
+	over = h.excess(int64(n), fairShares{})
 	for network, more := range over {
-		if h.of[network] < h.total/large {
+		if levels, _ := network.Levels(); h.of[levels[0]] < h.total/large {
 			delete(over, network)
 		} else {
 			sum += int(more)
@@ -96,7 +97,7 @@ func (w *Watch) larger(g *gauge, n int) (over map[conn.Network]int64, sum int) {
 func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 	v := &w.survey
 	over, excess := w.larger(g, n)
-	v.take(w.o.Connections, over, now)
+	v.take(w.o.Connections, &w.held, over, now)
 	if urgent := g.last.room() == 0; !urgent || w.urgent.IsZero() {
 		w.urgent = now
 	}
@@ -148,7 +149,7 @@ const (
 func (w *Watch) end(k kind, limit time.Duration, n int, of map[conn.Network]int64, now time.Time) (ended Ended) {
 	is := func(c *conn.Conn) bool {
 		got, age, known := idle(c, now)
-		return n > 0 && got == k && known && age >= limit && !c.WasCut() && (of == nil || of[c.Network()] > 0)
+		return n > 0 && got == k && known && age >= limit && !c.WasCut() && (of == nil || of[w.held.counted(c.Network())] > 0)
 	}
 	if k == client {
 		w.o.GoAway(func(c *conn.Conn) bool {

@@ -398,11 +398,7 @@ func (l *line) requestLine(r *Record, q *message.Request) {
 	target := l.public(q.Bytes(q.Target))
 	l.begin()
 	l.mark()
-	if l.key == "" {
-		l.b = appendValue(l, append(appendValue(l, l.b, q.Bytes(q.Method), true), ' '), target, true)
-	} else {
-		l.b = appendEscaped(append(appendEscaped(l.b, q.Bytes(q.Method)), ' '), target)
-	}
+	l.b = appendValue(l, append(appendValue(l, l.b, q.Bytes(q.Method), true), ' '), target, true)
 	l.b = appendProtocol(append(l.b, ' '), r)
 	l.mark()
 }

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type Format struct {
 	filter filter
 	redact *Redaction
 	sample float64
+	most   int            // bytes of a line
 	count  *atomic.Uint64 // of the lines with the field count
 }
 
@@ -34,7 +36,7 @@ var lines atomic.Uint64
 
 // NewFormat makes the format of a configuration.
 func NewFormat(c config.AccessLog) *Format {
-	f := &Format{filter: newFilter(c), redact: NewRedaction(c.Redact), sample: c.Sample, count: &lines}
+	f := &Format{filter: newFilter(c), redact: NewRedaction(c.Redact), sample: c.Sample, most: cmp.Or(c.MaxLine, config.DefaultMaxLine), count: &lines}
 	switch {
 	case c.Format.IsTemplate():
 		var parts []any
@@ -110,12 +112,26 @@ func (f *Format) Append(b []byte, r *Record) []byte {
 	return l.b
 }
 
-// append writes the line of a record.
+// append writes the line of a record. If the line would be too long, append writes it again, and cuts its longest values.
 func (f *Format) append(l *line, r *Record) {
 	if r.Ended.IsZero() {
 		r.Ended = time.Now()
 	}
-	l.format, l.fields.in = f, nil
+	l.format, l.fields.in, l.counted = f, nil, 0
+	begin := len(l.b)
+	for l.most = f.most; ; l.most /= 2 {
+		if f.write(l, r); len(l.b)-begin <= f.most || l.most < leastCut {
+			return
+		}
+		l.b = l.b[:begin]
+	}
+}
+
+// leastCut is a length to which a value is always cut, in bytes.
+const leastCut = 32
+
+// write writes the line. It cuts each value that is longer than l.most.
+func (f *Format) write(l *line, r *Record) {
 	if f.json {
 		f.appendJSON(l, r)
 		return

@@ -2,7 +2,9 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -239,5 +241,41 @@ func BenchmarkFormats(b *testing.B) {
 				f.append(&l, r)
 			}
 		})
+	}
+}
+
+// A long line is cut where its values are longest. It says how long they are, and stays a line of its format.
+func TestLongLinesAreCut(t *testing.T) {
+	r := full()
+	r.Request = new(message.Request)
+	r.Request.SetMethod(r.Request.StoreString("GET"))
+	if err := r.Request.SetTarget(r.Request.StoreString("/" + strings.Repeat("t", 60_000))); err != nil {
+		t.Fatal(err)
+	}
+	r.Request.AddField("User-Agent", strings.Repeat("\"\xff", 30_000))
+	r.Err, r.User = errors.New(strings.Repeat("e\u00e9", 40_000)), "ada"
+	for _, format := range []config.LogFormat{config.LogJSON, config.LogECS, config.LogOTel, config.LogTraefikJSON, config.LogCLF, config.LogNginx, config.LogIngressNginx, config.LogTraefik,
+		`{{"line": "{request_line}", "agent": "{request_header:user-agent}", "n": {count}}`, "{target} {user_agent} {error} {count}"} {
+		for _, most := range []int{0, 1 << 10} {
+			c := of(format)
+			c.MaxLine = most
+			line := formatted(c, r)
+			if want := cmp.Or(most, config.DefaultMaxLine); len(line) > want || len(line) < want/8 {
+				t.Errorf("a line of %s has %d bytes, want %d at most", format, len(line), want)
+			}
+			if !strings.Contains(line, "[cut:600") || strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, "\n") {
+				t.Errorf("a line of %s is %s", format, line)
+			}
+			if (format.JSON() || format.IsObject()) && !json.Valid([]byte(line)) {
+				t.Errorf("a line of %s is no JSON: %s", format, line)
+			}
+			if strings.Contains(string(format), "{count}") && !strings.Contains(line, "42") {
+				t.Errorf("a line of %s has another number: %s", format, line)
+			}
+		}
+	}
+	short := full()
+	if line := formatted(of(config.LogJSON), short); strings.Contains(line, "cut:") {
+		t.Errorf("a short line is cut: %s", line)
 	}
 }

@@ -12,16 +12,18 @@ import (
 // line is the line that is being written, as JSON or as text. A field calls at most one of the
 // methods that write a value. In JSON a value that is empty leaves the field out.
 type line struct {
-	b      []byte
-	key    string  // of the running field in JSON, such as `,"status":`; "": the line is text
-	quoted bool    // the running field of a text is between quotation marks
-	object bool    // the text is a JSON object that a template makes
-	share  float64 // the share of such records that have a line; 1: all
-	format *Format
-	hidden []byte // memory for a URL without its secrets
-	clock  clock
-	local  localClock
-	fields headerFields
+	b       []byte
+	key     string  // of the running field in JSON, such as `,"status":`; "": the line is text
+	quoted  bool    // the running field of a text is between quotation marks
+	object  bool    // the text is a JSON object that a template makes
+	most    int     // bytes of a value
+	counted uint64  // the number of the line, once a field has asked for it; 0: none has
+	share   float64 // the share of such records that have a line; 1: all
+	format  *Format
+	hidden  []byte // memory for a URL without its secrets
+	clock   clock
+	local   localClock
+	fields  headerFields
 }
 
 // begin writes the key of the field.
@@ -50,7 +52,7 @@ func (l *line) text(s string) {
 		l.b = appendValue(l, l.b, s, l.quoted)
 	default:
 		l.begin()
-		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
+		l.b = append(appendValue(l, append(l.b, '"'), s, true), '"')
 	}
 }
 
@@ -61,7 +63,7 @@ func (l *line) bytes(p []byte) {
 		return
 	}
 	l.begin()
-	l.b = append(appendEscaped(append(l.b, '"'), p), '"')
+	l.b = append(appendValue(l, append(l.b, '"'), p, true), '"')
 }
 
 // optional writes text unless it is empty.
@@ -89,7 +91,12 @@ func (l *line) public(p []byte) []byte {
 }
 
 // count returns the number of the line.
-func (l *line) count() uint64 { return l.format.count.Add(1) }
+func (l *line) count() uint64 {
+	if l.counted == 0 {
+		l.counted = l.format.count.Add(1)
+	}
+	return l.counted
+}
 
 // word writes text of weir's own, which needs no escape.
 func (l *line) word(s string) {
@@ -169,7 +176,7 @@ func (l *line) list(all []string) {
 		if i > 0 {
 			l.b = append(l.b, ',')
 		}
-		l.b = append(appendEscaped(append(l.b, '"'), s), '"')
+		l.b = append(appendValue(l, append(l.b, '"'), s, true), '"')
 	}
 	l.b = append(l.b, ']')
 }

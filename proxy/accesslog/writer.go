@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // The times of a Writer.
@@ -127,7 +129,8 @@ func newWriter(o Options, to *target) *Writer {
 }
 
 // OpenFile opens a file for lines. It opens a named pipe for reading, too: otherwise it would wait until
-// another program reads the pipe, and weir would not start. So lines wait in the pipe.
+// another program reads the pipe, and weir would not start. So lines wait in the pipe. It follows a symbolic
+// link only if it belongs to root or to the user of this process.
 func OpenFile(path string) (*os.File, error) {
 	how := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	info, err := os.Stat(path)
@@ -135,9 +138,9 @@ func OpenFile(path string) (*os.File, error) {
 	if isPipe {
 		how = os.O_RDWR
 	}
-	f, err := os.OpenFile(path, how, 0o640)
+	f, err := disk.OpenFile(path, how, 0o640)
 	if isPipe && errors.Is(err, fs.ErrPermission) {
-		f, err = os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		f, err = disk.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if errors.Is(err, syscall.ENXIO) {
 			err = fmt.Errorf("%s is a named pipe that no program reads, and weir may not read it itself; start the reader first, or permit the user of weir to read the pipe", path)
 		}

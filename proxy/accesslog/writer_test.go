@@ -373,8 +373,9 @@ func TestLongLine(t *testing.T) {
 		to := new(recorder)
 		w := newWriter(new(events).options("", 1<<20), &target{WriteCloser: to})
 		go w.run()
-		w.Put(all, &Record{Kind: "http", Reason: strings.Repeat("x", 200<<10)})
-		w.Put(all, &Record{Kind: "http", Reason: strings.Repeat("x", 2<<20)})
+		long := NewFormat(config.AccessLog{Format: config.LogJSON, Sample: 1, MaxLine: 4 << 20})
+		w.Put(long, &Record{Kind: "http", Reason: strings.Repeat("x", 200<<10)})
+		w.Put(long, &Record{Kind: "http", Reason: strings.Repeat("x", 2<<20)})
 		w.Put(all, numbered(0))
 		w.Close()
 		if lines := bytes.Count(to.text(), newline); lines != 2 || len(to.text()) < 200<<10 {

@@ -293,9 +293,14 @@ const (
 // A failed attempt is excused if the endpoint is absent, the failure was known at once,
 // and other endpoints are left: the attempt cost almost nothing. An excused attempt counts
 // neither for Retries.Attempts nor for the retry budget. So a backend loses no requests
-// when half of its endpoints are gone. excused counts the excused attempts; it belongs to
+// when half of its endpoints are gone. An attempt that ended with ErrOtherFamily is excused, too,
+// even if there are to be no retries: it only found the better address. excused counts the excused attempts; it belongs to
 // the exchange and begins at 0.
 func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error, after time.Duration) bool {
+	if errors.Is(err, ErrOtherFamily) && *excused < mostExcused && b.Another(tried) {
+		*excused++
+		return true
+	}
 	most := b.Settings().Retries.Attempts
 	if most > 1 && *excused < mostExcused && absent(err) && after < atOnce && b.Another(tried) {
 		*excused++

@@ -41,7 +41,7 @@ func (w *callTransport) SentNothing(int64) bool { return false }
 
 func (w *callTransport) Shared() bool { return true }
 
-func (w *callTransport) CanRefuse() bool { return true }
+func (w *callTransport) CanRefuse() bool { return !w.Taken() }
 
 // EndsByLength returns false: the end of the stream, or trailers, may follow the body.
 func (w *callTransport) EndsByLength() bool { return false }

@@ -75,16 +75,16 @@ func (c *Check) Dial(ctx context.Context, forHTTP bool) (health.Connection, erro
 	case !forHTTP:
 		return checkSocket{nc}, nil
 	case secure == nil && version != always:
-		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d.lenient), nil
+		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d), nil
 	case version == never:
 		if nc, err = handshake(ctx, nc, secure); err != nil {
 			return nil, err
 		}
-		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d.lenient), nil
+		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d), nil
 	}
-	two, err := newCheckHTTP2(ctx, nc, secure)
+	two, err := newCheckHTTP2(ctx, nc, secure, d.infos)
 	if o, ok := two.(*old); ok && c.Settings.GRPC == nil {
-		return newCheckHTTP1(o, e.backend.Name(), d.lenient), nil
+		return newCheckHTTP1(o, e.backend.Name(), d), nil
 	}
 	return two, err
 }

@@ -24,10 +24,11 @@ type cuttable interface {
 	Cut()
 }
 
-func newCheckHTTP1(c cuttable, backend string, lenient http1.Lenient) *checkHTTP1 {
+func newCheckHTTP1(c cuttable, backend string, d *dialSettings) *checkHTTP1 {
 	a := &checkHTTP1{cuttable: c, backend: backend}
 	a.codec.Init(c, message.Limits{})
-	a.codec.Tolerate(lenient)
+	a.codec.Tolerate(d.lenient)
+	a.codec.LimitInfos(d.infos)
 	return a
 }
 

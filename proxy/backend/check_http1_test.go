@@ -38,7 +38,7 @@ func TestChecksOverHTTP1(t *testing.T) {
 					io.Copy(io.Discard, there) // until the check gives up
 				}
 			}()
-			a := newCheckHTTP1(checkSocket{here}, "app", lenient)
+			a := newCheckHTTP1(checkSocket{here}, "app", &dialSettings{lenient: lenient, infos: 16})
 			defer a.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()

@@ -28,8 +28,9 @@ type old struct {
 func (o *old) Cut() { o.below.Cut() }
 
 // newCheckHTTP2 starts HTTP/2 on a connection, after a TLS handshake unless secure is nil.
-// If the handshake selects HTTP/1.1, it returns an *old.
-func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health.Connection, error) {
+// If the handshake selects HTTP/1.1, it returns an *old. infos limits
+// the 1xx responses.
+func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config, infos int) (health.Connection, error) {
 	w := &connTransport{Conn: conn.New(nc)}
 	if secure != nil {
 		if err := w.handshake(ctx, secure); err != nil {
@@ -41,6 +42,7 @@ func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health
 		}
 	}
 	t := http2.NewTrunk(w.Conn, w.tls, message.Limits{}, func() {})
+	t.LimitInfos(infos)
 	if err := t.Start(ctx); err != nil {
 		return nil, err
 	}

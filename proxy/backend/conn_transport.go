@@ -54,6 +54,7 @@ func (w *connTransport) speak(limits message.Limits) {
 		w.http1.Init(&w.secure, limits)
 	}
 	w.http1.Tolerate(w.made.lenient)
+	w.http1.LimitInfos(w.made.infos)
 }
 
 // secureConn is a TLS connection that reports how it ended.

@@ -10,20 +10,22 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/disk"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// Outgoing is the content of the PROXY header that weir sends to an endpoint.
+// Outgoing is the content of the PROXY header that weir sends to an endpoint. If Local, the address
+// to which the client connected, is not valid, the header names weir's own end of the connection.
 type Outgoing struct {
 	Client, Local netip.AddrPort
 	TLVs          header.TLVs
@@ -39,6 +41,7 @@ type dialSettings struct {
 	sendProxy int
 	http2     version2
 	lenient   http1.Lenient
+	infos     int         // limit of 1xx responses
 	tls       *tls.Config // offers the HTTP versions that the protocol allows; nil: no TLS
 	tls1      *tls.Config // the same, but does not offer HTTP/2
 	// identity is a hash of the settings and files of the TLS configuration. The next reload
@@ -72,8 +75,9 @@ func versionOf(cfg *config.Backend) version2 {
 	return never
 }
 
-func lenientOf(cfg *config.Backend) (l http1.Lenient) {
-	for _, fault := range cfg.Lenient {
+// LenientOf returns the faults that a backend or a listener accepts.
+func LenientOf(faults []config.Leniency) (l http1.Lenient) {
+	for _, fault := range faults {
 		l |= leniencies[fault]
 	}
 	return l
@@ -81,7 +85,9 @@ func lenientOf(cfg *config.Backend) (l http1.Lenient) {
 
 var leniencies = map[config.Leniency]http1.Lenient{
 	config.BareLF: http1.BareLF, config.ChunkedHTTP10: http1.ChunkedHTTP10,
-	config.FoldedLines: http1.FoldedLines, config.LengthWithChunked: http1.LengthWithChunked,
+	config.FoldedLines: http1.FoldedLines, config.LengthWithChunked: http1.LengthWithChunked, config.TwiceChunked: http1.TwiceChunked,
+	config.EqualLengths: http1.EqualLengths, config.RawTargets: http1.RawTargets,
+	config.IdentityEncoding: http1.IdentityEncoding, config.ControlCharacters: http1.ControlCharacters,
 }
 
 var alpn = [...][]string{never: {"http/1.1"}, offered: {"h2", "http/1.1"}, always: {"h2"}}
@@ -120,7 +126,7 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 // sessions. If nothing changed, it returns before.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
-		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}
+		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: LenientOf(cfg.Lenient), infos: cmp.Or(cfg.MaxInterim, message.MaxInfos)}
 	if cfg.UsesTLS() {
 		if err := d.loadTLS(cfg, before); err != nil {
 			return nil, err
@@ -146,14 +152,14 @@ func (d *dialSettings) within(connect time.Duration) *dialSettings {
 // that d is in effect. Both belong to one endpoint, so their TLS configuration is for one
 // host.
 func (d *dialSettings) takes(was *dialSettings) bool {
-	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2 && d.lenient == was.lenient
+	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2 && d.lenient == was.lenient && d.infos == was.infos
 }
 
 // does reports whether d and before make the same connections, apart from the hosts of
 // endpoints.
 func (d *dialSettings) does(before *dialSettings) bool {
 	return d.connect == before.connect && d.bodyIdle == before.bodyIdle && d.maxIdle == before.maxIdle && d.sendProxy == before.sendProxy &&
-		d.http2 == before.http2 && d.lenient == before.lenient && d.named == before.named && d.tls == before.tls
+		d.http2 == before.http2 && d.lenient == before.lenient && d.infos == before.infos && d.named == before.named && d.tls == before.tls
 }
 
 // withHosts returns d with the hosts of cfg's endpoints, for the same backend.
@@ -243,7 +249,7 @@ func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[
 	}{{"ca", t.CAFile, t.CAPEM}, {"cert", t.CertFile, t.CertPEM}, {"key", t.KeyFile, []byte(t.KeyPEM)}} {
 		content, err := f.content, error(nil)
 		if f.path != "" {
-			content, err = os.ReadFile(f.path)
+			content, err = disk.Read(f.path, config.MaxPEM)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
@@ -342,7 +348,7 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		if err := e.permit(e.addr); err != nil {
 			return nil, err
 		}
-		return dialSocket(ctx, e.addr, e.path())
+		return e.connect(ctx)
 	})
 	if err != nil {
 		return nil, e.dialError("connecting to", d, err)
@@ -461,6 +467,9 @@ func writeHeader(ctx context.Context, nc net.Conn, version int, out *Outgoing) e
 	h := header.Header{Local: out == nil}
 	if out != nil {
 		h.Source, h.Destination, h.TLVs = out.Client, out.Local, out.TLVs
+		if own, ok := nc.LocalAddr().(*net.TCPAddr); ok && !h.Destination.IsValid() {
+			h.Destination = own.AddrPort()
+		}
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		nc.SetWriteDeadline(deadline)

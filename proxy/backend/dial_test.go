@@ -143,23 +143,28 @@ func TestDialSendsTheHeader(t *testing.T) {
 			}
 		}
 	})
-	out := &Outgoing{
-		Client: netip.MustParseAddrPort("198.51.100.1:1234"), Local: netip.MustParseAddrPort("203.0.113.1:443"),
-		TLVs: header.TLVs{Authority: "app.example.org"},
-	}
+	four, six, local := netip.MustParseAddrPort("198.51.100.1:1234"), netip.MustParseAddrPort("[2001:db8::1]:1234"), netip.MustParseAddrPort("203.0.113.1:443")
 	for version := 1; version <= 2; version++ {
 		cfg := settings("app", address)
 		cfg.SendProxy = version
-		s, err := dialOnce(t, cfg, out)
+		for _, out := range []*Outgoing{{Client: four, Local: local}, {Client: six, Local: local}, {Client: six}, {Client: four}} {
+			out.TLVs.Authority = "app.example.org"
+			s, err := dialOnce(t, cfg, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantEcho(t, s)
+			h := <-got
+			want := out.Local
+			if !want.IsValid() {
+				want = s.own.Local
+			}
+			if h.Version != version || h.Source != out.Client || h.Destination != want || (h.TLVs.Authority != "") != (version == 2) {
+				t.Errorf("v%d: %+v, want the destination %v", version, h, want)
+			}
+		}
+		s, err := dialOnce(t, cfg, nil)
 		if err != nil {
-			t.Fatal(err)
-		}
-		wantEcho(t, s)
-		h := <-got
-		if h.Version != version || h.Source != out.Client || h.Destination != out.Local || (h.TLVs.Authority != "") != (version == 2) {
-			t.Errorf("v%d: %+v", version, h)
-		}
-		if s, err = dialOnce(t, cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantEcho(t, s)

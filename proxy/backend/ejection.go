@@ -3,12 +3,16 @@ package backend
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // weir ejects an endpoint, so that it gets no requests for some time, after consecutive
-// failures, or because a share of its last attempts failed (results.go). Two rules limit this:
+// failures, because a share of its last attempts failed (results.go), or because the other family of
+// its name connects faster (family.go). Two rules limit this:
 //   - weir never ejects the last endpoint that can serve.
-//   - While an endpoint is out because of its share, at most half of the endpoints are out.
+//   - While an endpoint is out because of its share, or because of the statuses of its responses,
+//     at most half of the endpoints are out.
 
 // ejectionCause is the reason why weir ejected an endpoint.
 type ejectionCause int
@@ -18,11 +22,16 @@ const (
 	consecutive ejectionCause = iota
 	// byShare: too many of its last attempts failed (ejection.share).
 	byShare
+	// otherFamily: an address of the other family of its name connected first (family.go).
+	otherFamily
+	// byStatus: its last attempts all failed, some of them by the status of a response
+	// (ejection.statuses).
+	byStatus
 	numEjectionCauses
 )
 
 func (c ejectionCause) String() string {
-	return [...]string{"consecutive", "share"}[c]
+	return [...]string{"consecutive", "share", "other_family", "status"}[c]
 }
 
 // adoptEjection begins or ends the count of results. Other settings need no change here. The
@@ -49,9 +58,32 @@ func (e *Endpoint) tooManyFailed() (attempts, failed uint64, yes bool) {
 	return attempts, failed, x.Share > 0 && attempts >= uint64(x.Minimum) && float64(failed)/float64(attempts) >= x.Share
 }
 
-// tryEject ejects the endpoint if it may be out. inRow means that its last attempts all failed;
-// err is the last error.
-func (e *Endpoint) tryEject(err error, inRow bool) {
+// Answered records that the endpoint sent the head of a response with this status.
+func (e *Endpoint) Answered(status int) {
+	x := &e.backend.Settings().Ejection
+	if !x.Counts(status) {
+		e.Succeeded()
+		return
+	}
+	e.reached()
+	if r := e.results.Load(); r != nil {
+		r.add(1, 1)
+	}
+	e.failedAttempt(x, nil, false)
+}
+
+// failedAttempt ejects the endpoint after a failed attempt, if there were too many. inRow means
+// that connections failed often enough in a row; err is the last such error.
+func (e *Endpoint) failedAttempt(x *config.Ejection, err error, inRow bool) {
+	bad := x.Statuses != nil && int(e.bad.Add(1)) >= x.Failures && x.Failures != 0
+	if _, _, tooMany := e.tooManyFailed(); inRow || bad || tooMany {
+		e.tryEject(err, inRow, bad)
+	}
+}
+
+// tryEject ejects the endpoint if it may be out. inRow and err are as for failedAttempt; bad means
+// that statuses and failed connections together were often enough in a row.
+func (e *Endpoint) tryEject(err error, inRow, bad bool) {
 	b := e.backend
 	b.mu.Lock()
 	defer b.unlock()
@@ -63,9 +95,11 @@ func (e *Endpoint) tryEject(err error, inRow bool) {
 	}
 	x := &b.cfg.Ejection
 	if inRow && x.Failures != 0 && b.othersUsable(e) > 0 {
-		e.eject(consecutive, "after consecutive failures")
+		e.eject(consecutive, x.For, "after consecutive failures")
+	} else if bad && x.Statuses != nil && b.halfStays(e) {
+		e.eject(byStatus, x.For, fmt.Sprintf("after %d consecutive failures, statuses of responses included (ejection.statuses)", x.Failures))
 	} else if attempts, failed, yes := e.tooManyFailed(); yes && b.halfStays(e) {
-		e.eject(byShare, fmt.Sprintf("because %d of its %d requests within %v failed (ejection.share is %g)", failed, attempts, x.Within, x.Share))
+		e.eject(byShare, x.For, fmt.Sprintf("because %d of its %d requests within %v failed (ejection.share is %g)", failed, attempts, x.Within, x.Share))
 	}
 }
 
@@ -76,10 +110,9 @@ type ejection struct {
 	timer *time.Timer
 }
 
-// eject stops the use of the endpoint for some time. The caller holds backend.mu.
-func (e *Endpoint) eject(cause ejectionCause, why string) {
+// eject stops the use of the endpoint for the time d. The caller holds backend.mu.
+func (e *Endpoint) eject(cause ejectionCause, d time.Duration, why string) {
 	b := e.backend
-	d := b.cfg.Ejection.For
 	e.ejection = &ejection{until: time.Now().Add(d), cause: cause, timer: time.AfterFunc(d, e.comeBack)}
 	b.ejections[cause].Add(1)
 	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " " + why})
@@ -107,7 +140,7 @@ func (b *Backend) halfStays(e *Endpoint) bool {
 // endpoints are counted apart: they do not replace others. The caller holds b.mu.
 func (b *Backend) countOut(terminating bool) (out, all int) {
 	for _, e := range b.endpoints {
-		if e.cfg.Terminating != terminating {
+		if e.cfg.Terminating != terminating || e.ejection != nil && e.ejection.cause == otherFamily { // another address of its name serves
 			continue
 		}
 		all++
@@ -118,12 +151,12 @@ func (b *Backend) countOut(terminating bool) (out, all int) {
 	return out, all
 }
 
-// returnBeyondHalf ends ejections by share, the oldest first, while more than half of the
+// returnBeyondHalf ends ejections by share and by status, the oldest first, while more than half of the
 // endpoints are out: others may have failed or left the backend since. The caller holds b.mu.
 func (b *Backend) returnBeyondHalf() {
 	for _, terminating := range []bool{false, true} {
 		for out, all := b.countOut(terminating); 2*out > all; out-- {
-			first := b.firstByShare(terminating)
+			first := b.firstToReturn(terminating)
 			if first == nil {
 				break
 			}
@@ -132,11 +165,11 @@ func (b *Backend) returnBeyondHalf() {
 	}
 }
 
-// firstByShare returns the endpoint whose ejection by share ends first, among those that would
-// be usable then; nil: there is none. The caller holds b.mu.
-func (b *Backend) firstByShare(terminating bool) (first *Endpoint) {
+// firstToReturn returns the endpoint whose ejection by share or by status ends first, among those
+// that would be usable then; nil: there is none. The caller holds b.mu.
+func (b *Backend) firstToReturn(terminating bool) (first *Endpoint) {
 	for _, e := range b.endpoints {
-		if e.cfg.Terminating != terminating || !e.ready || e.ejection == nil || e.ejection.cause != byShare {
+		if e.cfg.Terminating != terminating || !e.ready || e.ejection == nil || e.ejection.cause != byShare && e.ejection.cause != byStatus {
 			continue
 		}
 		if first == nil || e.ejection.until.Before(first.ejection.until) {
@@ -166,6 +199,7 @@ func (e *Endpoint) endEjection() {
 	}
 	e.ejection.timer.Stop()
 	e.ejection = nil
+	e.bad.Store(0) // a status may be the fault of the request: one more must not eject the endpoint again
 	if r := e.results.Load(); r != nil {
 		e.results.Store(newResults(r.within))
 	}

@@ -290,3 +290,65 @@ func TestResultsAllocateNothing(t *testing.T) {
 		t.Errorf("a success allocates %v times", n)
 	}
 }
+
+// answering returns a backend of n endpoints that are ejected after three failures, some statuses
+// included.
+func answering(n int) config.Backend {
+	cfg := sharing(n)
+	cfg.Ejection.Share = 0
+	cfg.Ejection.Failures = 3
+	cfg.Ejection.Statuses = []config.StatusRange{{Min: 502, Max: 504}}
+	return cfg
+}
+
+func TestEjectionByStatus(t *testing.T) {
+	f := func(what string, want bool, settings config.Backend, statuses ...int) {
+		t.Helper()
+		w := newWorld(t, Options{})
+		w.update(settings)
+		b := w.set.Backend("app")
+		e := endpointOf(t, b, "10.0.0.1:80")
+		for _, status := range statuses {
+			if status == 0 {
+				e.Failed(io.EOF)
+			} else {
+				e.Answered(status)
+			}
+		}
+		if got := isOut(b, e); got != want {
+			t.Errorf("%s: ejected %t, want %t", what, got, want)
+		}
+		if up := e.failing.Load(); up {
+			t.Errorf("%s: the endpoint counts as unreachable", what)
+		}
+	}
+	f("statuses in a row", true, answering(2), 503, 502, 504)
+	f("statuses and a failed connection", true, answering(2), 503, 0, 503)
+	f("too few", false, answering(2), 503, 503)
+	f("a good response between them", false, answering(2), 503, 503, 404, 503)
+	f("statuses that are not listed", false, answering(2), 500, 500, 500, 501)
+	f("the last endpoint", false, answering(1), 503, 503, 503, 503)
+	f("without ejection.statuses", false, sharing(2), 503, 503, 503, 503)
+	shared := sharing(2)
+	shared.Ejection.Minimum, shared.Ejection.Statuses = 4, []config.StatusRange{{Min: 500, Max: 500}}
+	f("half of the requests", true, shared, 200, 500, 200, 500)
+	f("less than the share", false, shared, 200, 500, 200, 200, 500)
+}
+
+// Statuses eject at most half of the endpoints, whatever else is out.
+func TestStatusesLeaveHalfOfTheEndpoints(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.update(answering(4))
+	b := w.set.Backend("app")
+	for _, e := range b.endpoints {
+		for range 5 {
+			e.Answered(503)
+		}
+	}
+	wantReady(t, b, "10.0.0.3:80", "10.0.0.4:80")
+	if got := b.ejections[byStatus].Load(); got != 2 {
+		t.Errorf("%d ejections by status, want 2", got)
+	}
+	used(b.endpoints[2], 0, 3) // the endpoint that was ejected first returns
+	wantReady(t, b, "10.0.0.1:80", "10.0.0.4:80")
+}

@@ -22,18 +22,20 @@ type Endpoint struct {
 	addr    netip.AddrPort // invalid for a Unix socket
 	seed    uint64         // hash of address, for balance: hash
 
-	inFlight atomic.Int64
-	requests atomic.Uint64           // attempts
-	failed   atomic.Uint64           // failed attempts
-	failures atomic.Int32            // consecutive failures
-	failing  atomic.Bool             // the last attempts all failed, see outage.go
-	results  atomic.Pointer[results] // nil: the backend has no ejection.share
-	dial     atomic.Pointer[dialSettings]
-	removed  atomic.Bool
-	foreign  atomic.Bool // see config.Endpoint
-	up       atomic.Bool // requests may go to it, and it probably answers
-	draining atomic.Bool // it is terminating while others serve: weir keeps no idle connections
-	old      atomic.Bool // its last connection selected HTTP/1.1 by ALPN
+	inFlight     atomic.Int64
+	requests     atomic.Uint64           // attempts
+	failed       atomic.Uint64           // failed attempts
+	failures     atomic.Int32            // consecutive failures
+	bad          atomic.Int32            // consecutive failures, statuses of responses included; 0 without ejection.statuses
+	failing      atomic.Bool             // the last attempts all failed, see outage.go
+	results      atomic.Pointer[results] // nil: the backend has no ejection.share
+	dial         atomic.Pointer[dialSettings]
+	removed      atomic.Bool
+	foreign      atomic.Bool // see config.Endpoint
+	bothFamilies atomic.Bool // its name has addresses of both families
+	up           atomic.Bool // requests may go to it, and it probably answers
+	draining     atomic.Bool // it is terminating while others serve: weir keeps no idle connections
+	old          atomic.Bool // its last connection selected HTTP/1.1 by ALPN
 
 	// Guarded by backend.mu. In a cluster with 10,000 Services there may be 100,000 endpoints, so the
 	// order of the fields leaves no gaps, and state that few endpoints have is behind a pointer.
@@ -109,6 +111,7 @@ func (e *Endpoint) adopt(m member) {
 	known := e.dialFrom == b.dial && e.host == m.host
 	e.host, e.cfg = m.host, m.cfg
 	e.foreign.Store(m.cfg.Foreign)
+	e.bothFamilies.Store(m.bothFamilies)
 	e.locate()
 	if !known {
 		e.adoptDial()
@@ -235,6 +238,14 @@ func (e *Endpoint) Succeeded() {
 	if r := e.results.Load(); r != nil {
 		r.add(1, 0)
 	}
+	if e.bad.Load() != 0 {
+		e.bad.Store(0)
+	}
+	e.reached()
+}
+
+// reached ends the count of consecutive failures to reach the endpoint.
+func (e *Endpoint) reached() {
 	if e.failures.Load() != 0 {
 		e.failures.Store(0)
 		if e.failing.Load() {
@@ -263,13 +274,15 @@ func (e *Endpoint) fail(err error, attempts uint64) {
 	if counted(err) {
 		return
 	}
+	if errors.Is(err, ErrOtherFamily) {
+		e.lose()
+		return
+	}
 	if r := e.results.Load(); r != nil {
 		r.add(attempts, 1)
 	}
 	inRow := int(e.failures.Add(1)) >= e.backend.failuresToFail()
-	if _, _, tooMany := e.tooManyFailed(); inRow || tooMany {
-		e.tryEject(err, inRow)
-	}
+	e.failedAttempt(&e.backend.Settings().Ejection, err, inRow)
 }
 
 func ourOwn(err error) bool {

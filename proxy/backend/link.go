@@ -37,6 +37,7 @@ type ResponseReader interface {
 	Started() bool
 	Answered() bool
 	ReadBody(res *message.Response) ([]byte, error)
+	Owes() bool
 	BodyEnded() bool
 }
 
@@ -89,8 +90,8 @@ type transport interface {
 
 	// Shared reports whether other exchanges use the connection at the same time.
 	Shared() bool
-	// CanRefuse reports whether the endpoint can tell that it has not processed a request
-	// (http2.Unprocessed), so that weir may send a request with a body again.
+	// CanRefuse reports whether the endpoint may still tell that it has not processed the
+	// request (http2.Unprocessed), so that weir may send a request with a body again.
 	CanRefuse() bool
 	// EndsByLength reports whether a request with a Content-Length ends with the last byte
 	// of its body. Otherwise it ends with a frame or a chunk that has no bytes.

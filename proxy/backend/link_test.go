@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2"
 )
 
 // Both kinds of transport report the properties of their connection to an attempt.
 func TestTransports(t *testing.T) {
 	own := newLink(nil, &conn.Conn{}, nil)
-	call := &Link{}
+	call := &Link{call: callTransport{Call: new(http2.Trunk).Call()}}
 	call.transport = &call.call
 	f := func(s *Link, shared, silent bool) {
 		t.Helper()

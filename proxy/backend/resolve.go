@@ -36,11 +36,6 @@ type name struct {
 	failing error // the error of the last look-up; nil: it succeeded
 }
 
-// SystemLookup resolves a host name with the system's resolver.
-func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-}
-
 // splitHost returns the host and port of a configured address; both are empty for a Unix
 // socket.
 func splitHost(address string) (host, port string) {
@@ -73,6 +68,8 @@ type member struct {
 	addr    netip.AddrPort
 	host    string
 	cfg     *config.Endpoint
+
+	bothFamilies bool // the host is a name with addresses of both families
 }
 
 // members returns the addresses of all configured endpoints, each once. If several entries
@@ -117,7 +114,7 @@ func (b *Backend) members() []member {
 			if address == cfg.Address {
 				address = cfg.Address // one string instead of two
 			}
-			add(member{address: address, addr: ap, host: host, cfg: cfg})
+			add(member{address: address, addr: ap, host: host, cfg: cfg, bothFamilies: hasBoth(addrs)})
 		}
 	}
 	return list

@@ -271,7 +271,7 @@ func (l *locality) equal(o *locality) bool {
 // change, that is so for nearly all backends. The caller holds b.mu.
 func (b *Backend) keeps(p *change, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
-		b.locality.equal(where) && b.cfg.Ejection == p.cfg.Ejection &&
+		b.locality.equal(where) && b.cfg.Ejection.Equal(&p.cfg.Ejection) &&
 		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 

@@ -283,8 +283,8 @@ func TestMetricsFollowTheSet(t *testing.T) {
 	w.update(checked(settings("app", "10.0.0.1:80")), settings("api", "10.0.0.2:80"))
 	acquire(t, w.set.Backend("api"))
 	w.set.Backend("api").Retried(RetryConnect)
-	want("weir_backend_ejections_total{api,consecutive} 0", "weir_backend_ejections_total{api,share} 0",
-		"weir_backend_ejections_total{app,consecutive} 0", "weir_backend_ejections_total{app,share} 0",
+	want("weir_backend_ejections_total{api,consecutive} 0", "weir_backend_ejections_total{api,other_family} 0", "weir_backend_ejections_total{api,share} 0", "weir_backend_ejections_total{api,status} 0",
+		"weir_backend_ejections_total{app,consecutive} 0", "weir_backend_ejections_total{app,other_family} 0", "weir_backend_ejections_total{app,share} 0", "weir_backend_ejections_total{app,status} 0",
 		"weir_backend_endpoint_failures_total{api,10.0.0.2:80} 0",
 		"weir_backend_endpoint_failures_total{app,10.0.0.1:80} 0",
 		"weir_backend_endpoint_requests_total{api,10.0.0.2:80} 1",
@@ -305,7 +305,7 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_retries_total{app,status} 0", "weir_backend_retries_total{app,timeout} 0")
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.update(checked(settings("app", "10.0.0.1:80")))
-	want("weir_backend_ejections_total{app,consecutive} 0", "weir_backend_ejections_total{app,share} 0",
+	want("weir_backend_ejections_total{app,consecutive} 0", "weir_backend_ejections_total{app,other_family} 0", "weir_backend_ejections_total{app,share} 0", "weir_backend_ejections_total{app,status} 0",
 		"weir_backend_endpoint_failures_total{app,10.0.0.1:80} 0",
 		"weir_backend_endpoint_requests_total{app,10.0.0.1:80} 0",
 		"weir_backend_endpoint_up{app,10.0.0.1:80} 1",

@@ -19,6 +19,7 @@ type trunk struct {
 
 	// Guarded by the endpoint's mu.
 	taken     int    // links that use it
+	calls     int    // links that have used it, and those that use it
 	listed    bool   // it is in the endpoint's list
 	idleSince uint32 // in the endpoint's ticks, while taken is 0
 
@@ -40,6 +41,9 @@ type trunks struct {
 	list    []*trunk // connections that accept exchanges, now or later; the oldest first
 	dialing int
 	room    int // the limit of the newest connection, in exchanges; 0: not known
+	// most is how many exchanges the endpoint takes on a connection before it ends the connection
+	// and leaves out others, as nginx does (keepalive_requests); 0: any number.
+	most    int
 	waiting []*turn
 }
 
@@ -60,10 +64,32 @@ func (e *Endpoint) take() *trunk {
 	for _, t := range e.trunks.list {
 		if t.taken < min(t.Limit(), mostShare) {
 			t.taken++
+			t.calls++
+			t.endIfUsedUp()
 			return t
 		}
 	}
 	return nil
+}
+
+// endIfUsedUp removes the connection from the shared connections if the endpoint will take no
+// more exchanges on it. The caller holds e.mu.
+func (t *trunk) endIfUsedUp() {
+	if most := t.endpoint.trunks.most; most > 0 && t.calls >= most {
+		t.unlist()
+	}
+}
+
+// learn finds out how many exchanges the endpoint takes on a connection. The caller holds
+// e.mu. If a connection that was used up ends without a GOAWAY of the endpoint, the endpoint
+// has changed, or the GOAWAY had another reason.
+func (t *trunk) learn() {
+	w := &t.endpoint.trunks
+	if n := t.Took(); n > 0 {
+		w.most = n
+	} else if w.most > 0 && t.calls >= w.most && t.taken == 0 && !t.Over() {
+		w.most = 0
+	}
 }
 
 // serve gives free room to the waiting exchanges. If there is too little room, it makes some
@@ -74,8 +100,10 @@ func (e *Endpoint) serve() {
 		v := verdict{trunk: e.take()}
 		if v.trunk == nil {
 			each := mostShare
-			if w.room > 0 {
-				each = min(each, w.room)
+			for _, limit := range [...]int{w.room, w.most} {
+				if limit > 0 {
+					each = min(each, limit)
+				}
 			}
 			if w.dialing >= mostDials || w.dialing*(each-1) >= len(w.waiting) {
 				return
@@ -178,6 +206,7 @@ func (e *Endpoint) list(t *trunk) {
 		e.trunks.list = append(e.trunks.list, t)
 		e.stock()
 		e.trunks.room = t.Limit()
+		t.endIfUsedUp()
 	}
 }
 
@@ -192,9 +221,10 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 		s.Speak(need.Limits)
 		return s, nil
 	}
-	t := &trunk{endpoint: e, made: d, taken: 1}
+	t := &trunk{endpoint: e, made: d, taken: 1, calls: 1}
 	s.own.WriteTimeout = d.bodyIdle
 	t.Trunk = http2.NewTrunk(s.own.Conn, s.own.tls, need.Limits, t.changed)
+	t.LimitInfos(d.infos)
 	t.Account(need.Memory)
 	if err := t.Start(ctx); err != nil {
 		return nil, e.dialError("starting HTTP/2 with", d, err)
@@ -208,6 +238,7 @@ func (t *trunk) changed() {
 	e := t.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	t.learn()
 	if !t.listed {
 		return
 	}
@@ -233,6 +264,7 @@ func (t *trunk) release() {
 	idle := t.taken == 0
 	if idle {
 		t.idleSince = e.ticks
+		t.learn()
 	}
 	e.serve()
 	if idle = idle && t.taken == 0; idle && t.listed && e.idleTrunks() > e.mostIdle() {

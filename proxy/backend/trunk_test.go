@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/http2"
@@ -390,4 +392,89 @@ func TestRoomIsHandedOn(t *testing.T) {
 		t.Errorf("%d connections for 50 at a time", n)
 	}
 	var _ conn.Cuttable = (*http2.Call)(nil)
+}
+
+// An endpoint ends each connection after some requests, and leaves out those that it gets after them. weir learns
+// the number from the first connection. When the endpoint has changed, weir forgets it.
+func TestConnectionsThatTakeSomeRequests(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var most, opened, left atomic.Int32 // requests per connection; connections; requests that were left out
+	most.Store(10)
+	serve := func(c net.Conn) {
+		defer c.Close()
+		io.CopyN(io.Discard, c, int64(len(xhttp2.ClientPreface)))
+		f := xhttp2.NewFramer(c, c)
+		f.WriteSettings()
+		for n := int32(0); ; {
+			got, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			h, ok := got.(*xhttp2.HeadersFrame)
+			if !ok {
+				continue
+			}
+			if n++; n > most.Load() {
+				left.Add(1)
+				continue
+			}
+			if n == most.Load() {
+				f.WriteGoAway(h.StreamID, xhttp2.ErrCodeNo, nil)
+			}
+			f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+		}
+	}
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			opened.Add(1)
+			go serve(c)
+		}
+	}()
+	t.Cleanup(func() { l.Close() })
+	w := newWorld(t, Options{})
+	w.update(h2c(l.Addr().String()))
+	e := acquire(t, w.set.Backend("app"))
+	burst := func(n int) (refused int) {
+		var links []*Link
+		for range n {
+			links = append(links, connect(t, e))
+		}
+		for _, s := range links {
+			var req message.Request
+			req.Reset()
+			req.SetMethod(req.StoreString("GET"))
+			s.HTTP.WriteHead(&req)
+			s.HTTP.WriteEnd(&req)
+			s.HTTP.Flush()
+		}
+		for _, s := range links {
+			var req message.Request
+			var res message.Response
+			s.SetReadDeadline(time.Now().Add(20 * time.Second))
+			if err := s.HTTP.ReadHead(&req, &res); http2.Unprocessed(err) {
+				refused++
+			} else if err != nil {
+				t.Error(err)
+			}
+			e.Keep(s)
+		}
+		return refused
+	}
+	if n := burst(25); n != 15 {
+		t.Fatalf("%d of 25 were left out", n)
+	}
+	if n, before := burst(95), left.Load(); n != 0 || left.Load() != before {
+		t.Errorf("%d were left out", n)
+	}
+	most.Store(1 << 30)
+	for range 30 {
+		get(t, e)
+	}
+	before := opened.Load()
+	if burst(50); opened.Load() > before+1 {
+		t.Errorf("weir opened %d connections for 50 requests, although the endpoint has changed", opened.Load()-before)
+	}
 }

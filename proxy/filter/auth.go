@@ -56,6 +56,23 @@ func isGoodStatus(status int) bool {
 	return status >= 301 && status <= 304 || status == 307 || status == 308
 }
 
+// Size returns how many bytes of texts id has. id may be nil.
+func (id *Identity) Size() (n int) {
+	if id == nil {
+		return 0
+	}
+	for i := range id.Fields {
+		n += len(id.Fields[i].Name) + len(id.Fields[i].Value)
+	}
+	for _, text := range id.Cookies {
+		n += len(text)
+	}
+	for i := range id.Response {
+		n += len(id.Response[i].Name) + len(id.Response[i].Value)
+	}
+	return n
+}
+
 // HasCookies reports whether the client gets cookies from the server that decided. id may be nil.
 func (id *Identity) HasCookies() bool { return id != nil && len(id.Cookies) > 0 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/extauthz"
@@ -67,7 +68,7 @@ func (e *externalGRPC) authenticate(x Exchange) *Identity {
 func (e *externalGRPC) request(x Exchange, body []byte) []byte {
 	id, req := x.RequestID(), x.Request()
 	r := extauthz.Request{
-		ID: string(id), Method: string(req.Bytes(req.Method)), Path: string(req.Bytes(req.Target)), Host: string(req.Bytes(req.Host)), Scheme: schemeOf(x),
+		ID: string(id), Method: string(req.Bytes(req.Method)), Path: targetText(req), Host: string(req.Bytes(req.Host)), Scheme: schemeOf(x),
 		Protocol: x.Protocol(), Received: x.Started(), Source: x.Client(), Destination: x.Origin().Local, Size: req.Length, Body: body,
 	}
 	for i := range req.Fields {
@@ -86,6 +87,15 @@ func (e *externalGRPC) request(x Exchange, body []byte) []byte {
 	b := r.Append(make([]byte, messagePrefix, messagePrefix+512+len(body)))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-messagePrefix))
 	return b
+}
+
+// targetText returns the target as text that a message may contain: bytes that are not UTF-8 are percent-encoded.
+func targetText(req *message.Request) string {
+	target := req.Bytes(req.Target)
+	if !utf8.Valid(target) {
+		target = message.AppendURL(nil, target)
+	}
+	return string(target)
 }
 
 // messagePrefix is the length of the prefix of a message: whether it is compressed, and its length.

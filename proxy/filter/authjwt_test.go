@@ -100,7 +100,7 @@ func TestJunkTokens(t *testing.T) {
 		b.checks.running = 0
 		f(stranger.tokenOf(t, "a", ""), "401 auth_failed", 0)
 		f(i.token(t, ""), "", 0)
-		if b.checks.running != 0 || b.checks.waiting != 0 {
+		if b.checks.running != 0 || b.checks.turns.waiting != 0 {
 			t.Errorf("left behind: %+v", b.checks)
 		}
 	})

@@ -163,7 +163,7 @@ type remoteBearer struct {
 }
 
 var refuseWithoutKeys = &message.Refusal{Status: http.StatusServiceUnavailable, Reason: "auth_no_keys",
-	Detail: "the keys that verify tokens are not there yet; try again"}
+	Detail: "tokens cannot be checked yet; try again", Hint: "the keys that verify them are not there yet"}
 
 // hidesCredentials returns false, as for keys from a file.
 func (b *remoteBearer) hidesCredentials() bool { return false }

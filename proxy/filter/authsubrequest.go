@@ -126,7 +126,7 @@ func (a *subrequest) act(x Exchange, d *decision) *Identity {
 		return d.id
 	case d.status == http.StatusUnauthorized && a.hasSignIn:
 		res := x.Begin(http.StatusFound, "auth_sign_in")
-		res.AddSpans(res.StoreString("Location"), res.Store(a.signIn.appendText(nil, x)))
+		res.AddSpans(res.StoreString("Location"), res.Store(message.AppendURL(nil, a.signIn.appendText(nil, x))))
 		for _, value := range d.id.Cookies {
 			res.AddField("Set-Cookie", value)
 		}

@@ -3,7 +3,6 @@ package filter
 import (
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // checks limits the checks of passwords, or of tokens, that run at the same time, because each uses
-// a core for a while. Waiting checks take turns by client network, so that one network cannot keep
+// a core for a while. Waiting checks take turns by client, so that one client cannot keep
 // others out. The checks of all entries of auth of one kind share the limit.
 type checks struct {
 	prefixes conn.Prefixes
@@ -19,12 +18,10 @@ type checks struct {
 	mu      sync.Mutex
 	running int
 	most    int
-	waiting int
 	// Limits of waiting checks: in total, and of each client network.
 	mostWaiting, mostOfNetwork int
 
-	turns []*waitingNetwork // the first one is next
-	byNet map[conn.Network]*waitingNetwork
+	turns turns
 	same  map[credentialSum]*check // running or waiting
 }
 
@@ -37,15 +34,6 @@ const (
 	mostWaitingPasswords, mostPasswordsOfNetwork = 1024, 16
 	mostWaitingTokens, mostTokensOfNetwork       = 8192, 1024
 )
-
-// waitingNetwork has the waiting checks of one client network.
-type waitingNetwork struct {
-	network conn.Network
-	queue   []turn
-}
-
-// turn is closed when its check may run.
-type turn chan struct{}
 
 // check is a check that several requests with the same credentials share.
 type check struct {
@@ -64,7 +52,7 @@ type waiter interface {
 
 func newChecks(mostWaiting, mostOfNetwork int) *checks {
 	return &checks{most: max(1, runtime.GOMAXPROCS(0)/2), mostWaiting: mostWaiting, mostOfNetwork: mostOfNetwork,
-		byNet: make(map[conn.Network]*waitingNetwork), same: make(map[credentialSum]*check)}
+		same: make(map[credentialSum]*check)}
 }
 
 // setPrefixes sets which addresses are one client network.
@@ -100,7 +88,7 @@ func (c *checks) do(x waiter, sum credentialSum, verify func() (*Identity, error
 func (c *checks) lead(x waiter, sum credentialSum, verify func() (*Identity, error)) (id *Identity, busy bool, err error) {
 	one := &check{done: make(chan struct{}), busy: true}
 	c.same[sum] = one
-	turn, accepted := c.enter(conn.NetworkOf(x.Client().Addr(), c.prefixes))
+	turn, accepted := c.enter(x.Client().Addr())
 	c.mu.Unlock()
 	defer func() { // also after a panic
 		c.mu.Lock()
@@ -112,9 +100,9 @@ func (c *checks) lead(x waiter, sum credentialSum, verify func() (*Identity, err
 		return nil, true, nil
 	}
 	if turn != nil {
-		came, gone := x.Wait(turn, checkPatience)
+		came, gone := x.Wait(turn.come, checkPatience)
 		one.left = gone != nil
-		if !came && c.giveUp(turn) {
+		if !came && c.giveUp(turn) || turn.dropped {
 			return nil, true, gone
 		}
 		if one.left { // the turn came at the same moment
@@ -128,65 +116,42 @@ func (c *checks) lead(x waiter, sum credentialSum, verify func() (*Identity, err
 	return one.id, false, one.why
 }
 
-// enter takes a place: to run at once (turn is nil), or in the queue of the network. The caller
-// holds mu.
-func (c *checks) enter(network conn.Network) (t turn, accepted bool) {
+// enter takes a place: to run at once (t is nil), or in the queue. If the queue is full, the largest
+// network loses the place of its newest check. The caller holds mu.
+func (c *checks) enter(client netip.Addr) (t *turn, accepted bool) {
 	if c.running < c.most {
 		c.running++
 		return nil, true
 	}
-	w := c.byNet[network]
-	if c.waiting >= c.mostWaiting || w != nil && len(w.queue) >= c.mostOfNetwork {
+	t = &turn{come: make(chan struct{})}
+	if !c.turns.add(t, conn.NetworkOf(client, c.prefixes), c.mostOfNetwork) {
 		return nil, false
 	}
-	if w == nil {
-		w = &waitingNetwork{network: network}
-		c.byNet[network] = w
-		c.turns = append(c.turns, w)
+	if c.turns.waiting > c.mostWaiting {
+		last := c.turns.newestOfLargest()
+		c.turns.remove(last)
+		last.dropped = true
+		close(last.come)
 	}
-	t = make(turn)
-	w.queue = append(w.queue, t)
-	c.waiting++
-	return t, true
+	return t, !t.dropped
 }
 
-// giveUp removes a waiting check. It returns false if its turn has just come.
-func (c *checks) giveUp(t turn) bool {
+// giveUp removes a waiting check. It returns false if its turn has just come, or it was dropped.
+func (c *checks) giveUp(t *turn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, w := range c.turns {
-		j := slices.Index(w.queue, t)
-		if j < 0 {
-			continue
-		}
-		w.queue = slices.Delete(w.queue, j, j+1)
-		c.waiting--
-		if len(w.queue) == 0 {
-			c.turns = slices.Delete(c.turns, i, i+1)
-			delete(c.byNet, w.network)
-		}
-		return true
-	}
-	return false
+	return c.turns.remove(t)
 }
 
-// leave ends a check. The next network gets its turn, and goes to the end of the row.
+// leave ends a check. The next one gets its turn.
 func (c *checks) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.turns) == 0 {
+	if c.turns.waiting == 0 {
 		c.running--
 		return
 	}
-	w := c.turns[0]
-	c.turns = c.turns[1:]
-	next := w.queue[0]
-	w.queue = w.queue[1:]
-	c.waiting--
-	if len(w.queue) > 0 {
-		c.turns = append(c.turns, w)
-	} else {
-		delete(c.byNet, w.network)
-	}
-	close(next)
+	next := c.turns.next()
+	c.turns.remove(next)
+	close(next.come)
 }

@@ -63,10 +63,98 @@ func TestChecksTakeTurns(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		if c.running != 0 || c.waiting != 0 || len(c.turns)+len(c.byNet)+len(c.same) != 0 {
+		if c.running != 0 || c.turns.waiting != 0 || len(c.turns.row)+len(c.same) != 0 {
 			t.Errorf("left behind: %+v", c)
 		}
 	})
+}
+
+// Whatever network an attacker has addresses of, a client outside of it waits for two checks at most, also if the
+// queue is full.
+func TestChecksOfANetworkTakeTurns(t *testing.T) {
+	f := func(honest string, attack func(i int) netip.Addr, networks int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			c, ended := newSlowChecks(), make(chan struct{})
+			var wg sync.WaitGroup
+			junk := func(i int) {
+				x := &exchange{client: netip.AddrPortFrom(attack(i%networks), 1)}
+				slowFor(x, c, credentialSum{1, byte(i), byte(i >> 8), byte(i >> 16)})
+			}
+			for i := range 2 * mostWaitingPasswords {
+				wg.Go(func() { junk(i * 37) })
+			}
+			wg.Go(func() { // twenty in a second
+				for i := 0; ; i++ {
+					select {
+					case <-ended:
+						return
+					case <-time.After(50 * time.Millisecond):
+						wg.Go(func() { junk(1<<20 + i*37) })
+					}
+				}
+			})
+			for i := range 10 {
+				time.Sleep(1300 * time.Millisecond)
+				began := time.Now()
+				x := &exchange{client: netip.AddrPortFrom(netip.MustParseAddr(honest), 1)}
+				id, busy, _ := slowFor(x, c, credentialSum{2, byte(i)})
+				if waited := time.Since(began); busy || id == nil || waited > 3*time.Second {
+					t.Errorf("%s against %s: busy %t after %v", honest, attack(1), busy, waited)
+				}
+			}
+			close(ended)
+			wg.Wait()
+			if c.running != 0 || c.turns.waiting != 0 || len(c.turns.row)+len(c.same) != 0 {
+				t.Errorf("left behind: %+v", c)
+			}
+		})
+	}
+	of48 := func(i int) netip.Addr { // each in a /64 of its own
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, byte(i >> 8), byte(i), 15: 1})
+	}
+	of24 := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }
+	f("2001:db8:2::1", of48, 1<<16)
+	f("192.0.2.1", of48, 1<<16)
+	f("198.51.101.1", of24, 256)
+	f("2001:db8::1", of24, 256)
+	of56 := func(i int) netip.Addr { return of48(i & 255) }
+	f("2001:db8:1:100::1", of56, 256)                                      // another /56 of the same /48
+	f("2001:db8:1:1::1", func(i int) netip.Addr { return of48(0) }, 1)     // another /64 of the same /56
+	f("198.51.100.2", func(i int) netip.Addr { return of24(1) }, 1)        // another address of the same /24
+	f("::ffff:198.51.100.2", func(i int) netip.Addr { return of24(1) }, 1) // the same, as IPv6 has it
+}
+
+// If the queue is full, the check that came last from the largest network is dropped at once.
+func TestFullQueueDropsOfTheLargestNetwork(t *testing.T) {
+	c := newChecks(4, 3)
+	c.most, c.prefixes = 0, conn.DefaultPrefixes
+	add := func(client string) *turn {
+		t.Helper()
+		turn, accepted := c.enter(netip.MustParseAddr(client))
+		if turn != nil && accepted == turn.dropped {
+			t.Errorf("%s: accepted %t, dropped %t", client, accepted, turn.dropped)
+		}
+		return turn
+	}
+	first, second := add("2001:db8:1::1"), add("2001:db8:1:1::1")
+	third, other := add("2001:db8:1:2::1"), add("192.0.2.1")
+	if late := add("2001:db8:1:3::1"); !late.dropped {
+		t.Error("a check of the largest network takes a place of others")
+	}
+	add("203.0.113.1")
+	select {
+	case <-third.come:
+	default:
+		t.Error("the dropped check still waits")
+	}
+	if first.dropped || second.dropped || !third.dropped || other.dropped || c.turns.waiting != 4 {
+		t.Errorf("dropped: %t, %t, %t, %t; %d wait", first.dropped, second.dropped, third.dropped, other.dropped, c.turns.waiting)
+	}
+	add("2001:db8:2::1") // the larger one lost a place again
+	if !second.dropped || !add("2001:db8:3::1").dropped {
+		t.Error("among equals, the last one is not dropped")
+	}
 }
 
 // Many networks together have a limited queue, and nobody waits longer than checkPatience.
@@ -89,8 +177,8 @@ func TestChecksAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		c.mu.Lock()
-		if c.waiting != mostWaitingPasswords || c.running != 1 {
-			t.Errorf("%d wait, %d run", c.waiting, c.running)
+		if c.turns.waiting != mostWaitingPasswords || c.running != 1 {
+			t.Errorf("%d wait, %d run", c.turns.waiting, c.running)
 		}
 		c.mu.Unlock()
 		wg.Wait()
@@ -131,14 +219,14 @@ func (l leaver) Wait(<-chan struct{}, time.Duration) (bool, error) {
 // A turn that comes when its client goes is given to the next one, without a check.
 func TestTurnsOfGoneClientsAreGivenBack(t *testing.T) {
 	c := newSlowChecks()
-	if turn, accepted := c.enter(conn.NetworkOf(clientAddress(1).Addr(), c.prefixes)); turn != nil || !accepted {
+	if turn, accepted := c.enter(clientAddress(1).Addr()); turn != nil || !accepted {
 		t.Fatal("the first check does not run at once")
 	}
 	id, busy, gone := c.do(leaver{c.leave}, credentialSum{1}, func() (*Identity, error) {
 		t.Error("the check runs for a client that has gone")
 		return new(Identity), nil
 	})
-	if id != nil || !busy || gone == nil || c.running != 0 || c.waiting != 0 || len(c.same) != 0 {
+	if id != nil || !busy || gone == nil || c.running != 0 || c.turns.waiting != 0 || len(c.same) != 0 {
 		t.Errorf("%v, busy %t, %v; left behind: %+v", id, busy, gone, c)
 	}
 }
@@ -169,12 +257,12 @@ func TestGoneClientsGiveUpTheirPlace(t *testing.T) {
 		close(leaves)
 		synctest.Wait()
 		c.mu.Lock()
-		if c.waiting != 1 || len(c.turns) != 1 || c.turns[0].network.String() != "192.0.2.3/32" {
-			t.Errorf("%d wait, in %d networks", c.waiting, len(c.turns))
+		if c.turns.waiting != 1 || len(c.turns.row) != 1 || c.turns.next().of.network.String() != "192.0.2.3/32" {
+			t.Errorf("%d wait, in %d networks", c.turns.waiting, len(c.turns.row))
 		}
 		c.mu.Unlock()
 		wg.Wait()
-		if c.running != 0 || c.waiting != 0 || len(c.turns)+len(c.byNet)+len(c.same) != 0 {
+		if c.running != 0 || c.turns.waiting != 0 || len(c.turns.row)+len(c.same) != 0 {
 			t.Errorf("left behind: %+v", c)
 		}
 	})
@@ -212,7 +300,7 @@ func TestTurnOfAGoneClient(t *testing.T) {
 			close(leaves)
 			c.leave()
 			wg.Wait()
-			if c.running != 0 || c.waiting != 0 || len(c.turns)+len(c.byNet)+len(c.same) != 0 {
+			if c.running != 0 || c.turns.waiting != 0 || len(c.turns.row)+len(c.same) != 0 {
 				t.Fatalf("left behind: %+v", c)
 			}
 		}

@@ -22,7 +22,7 @@ func newClients(c *config.Clients, onlyDeny bool) *clients {
 }
 
 var refuseClient = &message.Refusal{Status: http.StatusForbidden, Reason: "client_denied",
-	Detail: "the route is closed to this client address"}
+	Detail: "access from this address is denied", Hint: "clients of the route"}
 
 // GuardName returns the key of a route that refuses clients.
 func (c *clients) GuardName() string { return "clients" }

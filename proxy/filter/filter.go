@@ -37,6 +37,9 @@ type Exchange interface {
 	Trusts() Trust
 	// Terminated reports whether weir terminates the client's TLS.
 	Terminated() bool
+	// OrdersHTTP01 reports whether weir itself obtains a certificate for the host of the request by
+	// HTTP-01 challenges.
+	OrdersHTTP01() bool
 	// Secure reports whether the client used TLS: to weir, or by the PROXY header to the
 	// sender of that header.
 	Secure() bool

@@ -69,6 +69,7 @@ func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
 func (x *exchange) Client() netip.AddrPort    { return x.client }
 func (x *exchange) Trusts() Trust             { return x.trusts }
 func (x *exchange) Terminated() bool          { return x.terminated }
+func (x *exchange) OrdersHTTP01() bool        { return false }
 func (x *exchange) Secure() bool              { return x.secure }
 func (x *exchange) Certificate() *Certificate { return x.cert }
 func (x *exchange) RequestID() []byte {

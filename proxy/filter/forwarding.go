@@ -257,7 +257,7 @@ func RequestID() (id [32]byte) {
 }
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {
-	a = a.WithZone("")
+	a = a.Unmap().WithZone("")
 	for _, n := range networks {
 		if n.Contains(a) {
 			return true

@@ -15,6 +15,8 @@ const maxToken = 256
 type Challenges interface {
 	// HTTP01 returns the response for a token of a host; false: weir does not know the token.
 	HTTP01(host, token string) (string, bool)
+	// OrdersHTTP01 reports whether weir obtains a certificate for the host by these challenges.
+	OrdersHTTP01(host string) bool
 }
 
 // HTTP01 answers the challenges by which a certificate authority checks that a name belongs to

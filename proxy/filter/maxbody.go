@@ -10,7 +10,7 @@ import (
 type maxBody int64
 
 var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
-	Detail: "the request's body is larger than max_body of its route"}
+	Detail: "the request's body is too large", Hint: "max_body of the route"}
 
 // GuardName returns the key of a route that limits bodies.
 func (m maxBody) GuardName() string { return "max_body" }

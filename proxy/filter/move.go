@@ -44,6 +44,9 @@ func (m *move) Answer(x Exchange) bool {
 	res := x.Begin(m.status, "redirect")
 	name := res.StoreString("Location")
 	location := res.Build(func(b []byte) []byte { return m.appendLocation(b, x) })
+	if x.Request().RawTargets {
+		location = res.Store(message.AppendURL(nil, res.Bytes(location)))
+	}
 	if refusal := m.check(res.Bytes(location), x); refusal != nil {
 		x.Refuse(refusal)
 		return true
@@ -114,7 +117,7 @@ func (m *move) valid(location, path []byte, req *message.Request) bool {
 	if len(m.to.parts) > 0 && theirs[0] != '/' { // "*" would become a part of the host
 		return false
 	}
-	return message.ValidTarget(location) && !message.AmbiguousPath(path) &&
+	return message.ValidTarget(location) && req.Accepts(path) &&
 		(!bytes.HasPrefix(path, twoSlashes) || bytes.HasPrefix(theirs, twoSlashes))
 }
 

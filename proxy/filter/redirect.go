@@ -29,7 +29,7 @@ func (r *redirect) Answer(x Exchange) bool {
 		return false
 	}
 	req := x.Request()
-	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) && x.OrdersHTTP01() {
 		x.Refuse(refuseNoChallenge) // an authority would follow the redirect, and report a misleading error
 		return true
 	}
@@ -48,7 +48,7 @@ func (r *redirect) Answer(x Exchange) bool {
 		location = strconv.AppendInt(location, int64(r.to.Port), 10)
 	}
 	if target := req.Bytes(req.Target); target[0] == '/' { // "*" is not a path: it means the host
-		location = append(location, target...)
+		location = message.AppendURL(location, target)
 	}
 	res.AddSpans(res.StoreString("Location"), res.Store(location))
 	x.Send("this is served over https\n")

@@ -9,7 +9,8 @@ import (
 )
 
 var refuseRewrite = &message.Refusal{Status: http.StatusBadRequest, Reason: "rewrite",
-	Detail: "the route rewrites this path into one that begins with two slashes, or that endpoints could read differently"}
+	Detail: "this path cannot be served",
+	Hint:   "the route makes a path of it that begins with two slashes, or that endpoints could read differently"}
 
 // rewrite changes the target and the host of requests for an endpoint (rewrite of a route).
 type rewrite struct {

@@ -299,24 +299,10 @@ func (s *snippet) redirect(status int, to []byte, x Exchange) {
 		x.Refuse(refuseRewrite)
 		return
 	}
-	to = appendLocation(nil, to)
+	to = message.AppendURL(nil, to) // it may have a fragment. nginx sends decoded paths as they are, and browsers encode them
 	res := x.Begin(status, "snippet")
 	res.AddSpans(res.StoreString("Location"), res.Store(to))
 	x.Send("this has moved\n")
-}
-
-// appendLocation appends the URL of a redirect, which may have a fragment. It percent-encodes spaces and non-ASCII
-// characters: nginx sends those of decoded paths as they are, and browsers encode them.
-func appendLocation(b, url []byte) []byte {
-	const digits = "0123456789ABCDEF"
-	for _, c := range url {
-		if c <= ' ' || c >= 0x7f {
-			b = append(b, '%', digits[c>>4], digits[c&15])
-		} else {
-			b = append(b, c)
-		}
-	}
-	return b
 }
 
 // rewrite redirects the request, or gives the endpoint another path, if the path matches.

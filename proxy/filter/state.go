@@ -9,6 +9,20 @@ type State struct {
 	cert *certRules // which HTTP headers about the client's certificate endpoints get; nil: none
 }
 
+// Size returns how many bytes of texts about the request filters keep.
+func (s *State) Size() (n int) {
+	if s.run == nil {
+		return 0
+	}
+	n = cap(s.run.path)
+	for _, texts := range [...][]string{s.run.variables, s.run.groups} {
+		for _, text := range texts {
+			n += len(text)
+		}
+	}
+	return n
+}
+
 // End releases what the exchange holds. Further calls do nothing.
 func (s *State) End() {
 	s.slot.Release()

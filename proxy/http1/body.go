@@ -11,7 +11,7 @@ import (
 type body struct {
 	state    bodyState
 	left     int64 // unread bytes of a body with a length, or of the current chunk
-	overhead int64 // bytes of chunk size lines beyond twice the data; at least 0
+	overhead int64 // bytes of chunk size lines beyond what is usual and twice the data; at least 0
 	rules    Lenient
 	odd      bool // weir accepted a fault
 }
@@ -36,11 +36,14 @@ var (
 )
 
 // maxChunkLine limits the line with the size of a chunk and its extensions, which are unused
-// in practice. maxOverhead limits by how much all these lines may exceed twice the data.
-// Without limits, a sender could make weir read such lines endlessly (CVE-2023-39326).
+// in practice. maxOverhead limits by how much all these lines may exceed usualSize for each
+// chunk, and twice the data. Without limits, a sender could make weir read such lines
+// endlessly (CVE-2023-39326). Some senders write all sizes with 8 digits or pad them, also
+// those of chunks of a byte.
 const (
 	maxChunkLine = 256
 	maxOverhead  = 8 << 10
+	usualSize    = 16
 )
 
 func (b *body) start(length int64, chunked, untilClose bool, rules Lenient) {
@@ -57,6 +60,12 @@ func (b *body) start(length int64, chunked, untilClose bool, rules Lenient) {
 }
 
 func (b *body) ended() bool { return b.state == bodyEnded }
+
+// owes reports whether the sender has begun something that it must complete: a body with a length,
+// a chunk, or the trailers. Between two chunks it may be silent.
+func (b *body) owes() bool {
+	return b.state == bodyLength || b.state == chunkData || b.state == chunkEnd || b.state == chunkTrailers
+}
 
 // next returns the next piece of the body, valid until the next read of r. It returns io.EOF
 // when the body has ended. It reads from the connection only if it has nothing to return.
@@ -169,7 +178,7 @@ func (b *body) size(r *reader) error {
 	if digits == 0 || len(rest) > 0 && rest[0] != ';' || !message.ValidValue(rest) {
 		return errChunkSize
 	}
-	if b.overhead = max(0, b.overhead+int64(len(line))-2*n); b.overhead > maxOverhead {
+	if b.overhead = max(0, b.overhead+int64(len(line))-usualSize-2*n); b.overhead > maxOverhead {
 		return errChunkWaste
 	}
 	r.consume(whole)
@@ -246,7 +255,7 @@ func (b *body) readTrailers(r *reader, head, trailers *message.Head, limits Limi
 	}
 	b.odd = b.odd || n != len(section)
 	block, offset := trailers.Load(section)
-	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
+	if err := parseFields(trailers, block, offset, limits.Fields, 0); err != nil {
 		trailers.Reset() // refused as a whole
 		return err
 	}

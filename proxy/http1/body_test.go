@@ -95,7 +95,7 @@ func TestBadChunks(t *testing.T) {
 	f("0\r\nA: b\r\n c\r\n\r\n", "400 bad_field_name")
 	f("0\r\nA: b\x00\r\n\r\n", "400 bad_field_value")
 	f("0\r\n\rA\r\n\r\n", "400 bad_field_name")
-	f("0\r\n"+strings.Repeat("A: b\r\n", 129)+"\r\n", "431 too_many_fields")
+	f("0\r\n"+strings.Repeat("A: b\r\n", 257)+"\r\n", "431 too_many_fields")
 	f("0\r\nA: "+strings.Repeat("x", 64<<10)+"\r\n\r\n", "431 head_too_large")
 
 	// A truncated body is not complete.
@@ -131,6 +131,18 @@ func TestPaddedChunkSizes(t *testing.T) {
 	equal(t, "long padding before an extension", end, "400 bad_chunk")
 }
 
+// Clients that write all sizes with the same number of digits may send very small chunks, and so may Apache
+// httpd, which pads the sizes with spaces.
+func TestManyChunksOfAByte(t *testing.T) {
+	for _, size := range []string{"1", "00000001", "000000000000001"} {
+		body, _, end := decoded(newWire(strings.Repeat(size+"\r\nx\r\n", 100_000)+"0\r\n\r\n"), chunkedPost)
+		equal(t, size, fmt.Sprint(len(body), end), "100000EOF")
+	}
+	head := lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")
+	_, end, _ := returned(newWire(head+strings.Repeat("1       \r\nx\r\n", 100_000)+"0\r\n\r\n"), getRequest)
+	equal(t, "padded", end, "")
+}
+
 // Endless chunk extensions make a parser work without any data (CVE-2023-39326).
 func TestChunksOfExtensionsAlone(t *testing.T) {
 	chunk := func(n, extension int) string {
@@ -141,10 +153,6 @@ func TestChunksOfExtensionsAlone(t *testing.T) {
 	body, _, end := decoded(newWire(strings.Repeat(chunk(100, 200), 1000)+"0\r\n\r\n"), chunkedPost)
 	if len(body) != 100*1000 || end != "EOF" {
 		t.Errorf("extensions beside data: %d bytes, %s", len(body), end)
-	}
-	body, _, end = decoded(newWire(strings.Repeat("1\r\nx\r\n", 100000)+"0\r\n\r\n"), chunkedPost)
-	if len(body) != 100000 || end != "EOF" {
-		t.Errorf("bytes one by one: %d bytes, %s", len(body), end)
 	}
 }
 

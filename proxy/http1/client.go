@@ -16,7 +16,8 @@ type Client struct {
 	body   body
 	limits Limits
 
-	rules Lenient
+	rules     Lenient
+	mostInfos int // limit of infos
 
 	announced uint32 // seconds; see AnnouncedIdle
 
@@ -28,7 +29,7 @@ type Client struct {
 
 // Init makes c the codec of rw. The caller still owns rw.
 func (c *Client) Init(rw io.ReadWriter, limits Limits) {
-	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), rules: ofResponse, finished: true, sent: true}
+	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), rules: ofResponse | EqualLengths, mostInfos: message.MaxInfos, finished: true, sent: true}
 }
 
 // ChargeTo charges a for the memory of a large head, until the codec releases it. Call it
@@ -107,7 +108,7 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 		if bareLF(head, 0) {
 			err = errBareLF // the line feed is the cause: it splits or ends a line
 		}
-		if err == errFolded && !c.helped(req, res, head) {
+		if (err == errFolded || err == message.ErrFieldValue) && !c.helped(req, res, head) {
 			return err
 		}
 		return c.rules.advised(err)
@@ -118,7 +119,7 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	c.announced = announcedIdle(&res.Head)
 	res.Close = res.Close || c.odd
 	if res.Informational() {
-		if c.infos++; c.infos > message.MaxInfos {
+		if c.infos++; c.infos > c.mostInfos {
 			return message.ErrTooManyInfo
 		}
 		return nil
@@ -155,11 +156,15 @@ func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 		c.endIfEnded(res)
 		return p, err
 	}
-	if err == errFolded {
+	if err == errFolded || err == message.ErrFieldValue {
 		return p, err // in a trailer: no setting accepts it
 	}
 	return p, c.rules.advised(err)
 }
+
+// Owes reports whether the endpoint must send more of the body soon, because it has begun a part
+// whose length is known.
+func (c *Client) Owes() bool { return c.body.owes() }
 
 // BodyEnded reports whether the response was read to its end.
 func (c *Client) BodyEnded() bool { return c.body.ended() }

@@ -12,7 +12,7 @@ var (
 
 // parseFields adds the field lines in block to h. block is at offset in h's arena, and ends
 // with an empty line. RFC 9112, section 5: no space before the colon, no folded lines.
-func parseFields(h *message.Head, block []byte, offset, limit int) error {
+func parseFields(h *message.Head, block []byte, offset, limit int, rules Lenient) error {
 	pos, end := 0, len(block)-2
 	for pos < end {
 		nameEnd := pos
@@ -28,6 +28,9 @@ func parseFields(h *message.Head, block []byte, offset, limit int) error {
 		lineEnd := nameEnd + bytes.IndexByte(block[nameEnd:], '\r')
 		if block[lineEnd+1] != '\n' {
 			return message.ErrFieldValue
+		}
+		if rules.accepts(ControlCharacters) && message.Lookup(block[pos:nameEnd]).Class() != message.Framing {
+			blankControls(block[nameEnd+1 : lineEnd])
 		}
 		start, stop := nameEnd+1, lineEnd
 		for start < stop && (block[start] == ' ' || block[start] == '\t') {
@@ -76,7 +79,7 @@ var comma = []byte{','}
 
 var framingIDs = message.SetOf(message.ContentLength, message.TransferEncoding, message.Connection, message.TE, message.Trailer)
 
-// readFraming reads the fields that both requests and responses use. rules is 0 for requests.
+// readFraming reads the fields that both requests and responses use.
 func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err error) {
 	if !h.HasAny(framingIDs) {
 		return f, nil
@@ -85,7 +88,7 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 	for i := range h.Fields {
 		switch h.Fields[i].ID {
 		case message.ContentLength:
-			if rules.accepts(ofResponse) && repeatsLength(h, i, first) {
+			if rules.accepts(EqualLengths) && repeatsLength(h, i, first) {
 				continue
 			}
 			n, ok := message.ParseLength(h.Value(i))
@@ -95,13 +98,9 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 			f.length, first = n, i
 			f.lengths++
 		case message.TransferEncoding:
-			if f.chunked {
-				return f, errTwoEncodings
+			if err := f.encoding(h.Value(i), rules); err != nil {
+				return f, err
 			}
-			if !message.EqualFold(h.Value(i), "chunked") {
-				return f, errBadEncoding
-			}
-			f.chunked = true
 		case message.Connection:
 			v := h.Value(i)
 			if f.options += 1 + bytes.Count(v, comma); f.options > maxOptions {
@@ -138,4 +137,40 @@ func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err erro
 		f.odd = true
 	}
 	return f, nil
+}
+
+// encoding reads a Transfer-Encoding. Some servers add one to that of their library, or list chunked twice. Their bodies
+// are chunked once.
+func (f *framing) encoding(v []byte, rules Lenient) error {
+	once, _ := sameElement(v)
+	twice := len(once) < len(v)
+	if rules.accepts(ofResponse) && message.EqualFold(v, "identity") {
+		if f.odd = true; !rules.accepts(IdentityEncoding) {
+			return errIdentity
+		}
+		return nil
+	}
+	switch {
+	case f.chunked && !rules.accepts(ofResponse):
+		return errTwoEncodings
+	case !message.EqualFold(once, "chunked"), twice && !rules.accepts(ofResponse):
+		return errBadEncoding
+	case (f.chunked || twice) && !rules.accepts(TwiceChunked):
+		return errTwoEncodings
+	}
+	f.odd, f.chunked = f.odd || f.chunked || twice, true
+	return nil
+}
+
+// blankControls replaces control characters in a value by spaces, except those that end a line or a text for some parsers.
+func blankControls(value []byte) {
+	for i, c := range value {
+		if isControl(c) {
+			value[i] = ' '
+		}
+	}
+}
+
+func isControl(c byte) bool {
+	return c < ' ' && c != 0 && c != '\n' && c != '\r' && c != '\t' || c == 0x7f
 }

@@ -117,10 +117,14 @@ func outcome(err error) string {
 
 // forwarded passes on every request of a client's connection to an endpoint. It returns the
 // bytes that the endpoint gets, and how the connection ends ("EOF": orderly).
-func forwarded(w *wire, limits Limits) (out, end string) {
+func forwarded(w *wire, limits Limits) (out, end string) { return forwardedBy(w, limits, 0) }
+
+// forwardedBy is like forwarded, for a server that accepts the faults in l.
+func forwardedBy(w *wire, limits Limits, l Lenient) (out, end string) {
 	var server Server
 	var req message.Request
 	server.Init(w, limits)
+	server.Tolerate(l)
 	defer server.Close()
 	var client Client
 	to := newWire()

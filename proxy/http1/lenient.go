@@ -8,31 +8,44 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Lenient is the set of faults that weir accepts in responses. Other parsers read these
-// faults differently, so a connection with a faulty response carries no further exchange.
-// Server accepts none of them in requests.
-type Lenient uint8
+// Lenient is the set of faults that weir accepts. Other parsers read most of them differently, so a
+// connection with such a message carries no further exchange.
+type Lenient uint16
 
-// The faults of responses.
+// The faults of responses; ControlCharacters, and BareLF in the head, are also faults of requests.
 const (
 	BareLF            Lenient = 1 << iota // lines end in LF without CR
 	ChunkedHTTP10                         // an HTTP/1.0 response has Transfer-Encoding: chunked
 	FoldedLines                           // a value continues on the next line, which begins with a space or tab
 	LengthWithChunked                     // Content-Length and Transfer-Encoding: chunked, which has priority
+	TwiceChunked                          // Transfer-Encoding: chunked twice, for a body in chunks
+	IdentityEncoding                      // Transfer-Encoding: identity, for a body without an encoding (RFC 2616, section 3.6)
+	ControlCharacters                     // in values of fields that do not frame the message; they become spaces (RFC 9110, section 5.5)
+
+	// The faults of requests. They can be read in only one way, or every reading is checked.
+	EqualLengths // several Content-Lengths, or a list, with equal values
+	RawTargets   // see message.Request
 
 	// ofResponse is set for every response. It accepts faults that can be read in only one
 	// way: a repeated equal Content-Length, and spaces and tabs after a chunk size.
-	ofResponse Lenient = 1 << 7
+	ofResponse Lenient = 1 << 15
 )
 
 // Tolerate makes the client accept faults of responses from now on. Call it after Init.
-func (c *Client) Tolerate(l Lenient) { c.rules = ofResponse | l }
+func (c *Client) Tolerate(l Lenient) { c.rules = ofResponse | EqualLengths | l }
+
+// LimitInfos limits the 1xx responses to a request. Call it after Init.
+func (c *Client) LimitInfos(most int) { c.mostInfos = most }
+
+// Tolerate makes the server accept faults of requests from the next one on. Call it after Init.
+func (s *Server) Tolerate(l Lenient) { s.rules = l }
 
 // accepts reports whether any of the faults is accepted.
 func (l Lenient) accepts(faults Lenient) bool { return l&faults != 0 }
 
 var (
 	errFolded        = refusal(400, "bad_field_name", "a header line begins with a space or tab, so it is folded: it continues the line before it")
+	errIdentity      = refusal(501, "transfer_encoding", "the Transfer-Encoding is identity, which HTTP/1.1 no longer has")
 	errLengthChunked = refusal(400, "two_lengths", "there is a Content-Length header together with Transfer-Encoding")
 )
 
@@ -50,6 +63,9 @@ var faults = []fault{
 	advise(errOldEncoding, ChunkedHTTP10, "chunked_http10"),
 	advise(errFolded, FoldedLines, "folded_lines"),
 	advise(errLengthChunked, LengthWithChunked, "length_with_chunked"),
+	advise(errTwoEncodings, TwiceChunked, "twice_chunked"),
+	advise(errIdentity, IdentityEncoding, "identity_encoding"),
+	advise(message.ErrFieldValue, ControlCharacters, "control_characters"),
 }
 
 func advise(r *message.Refusal, off Lenient, word string) fault {
@@ -58,7 +74,8 @@ func advise(r *message.Refusal, off Lenient, word string) fault {
 }
 
 // Explain describes a response that weir refuses. It names the setting of the backend that
-// would accept the response, if there is one. It returns other errors unchanged.
+// would accept the response, if there is one. It returns other errors unchanged. Responses over HTTP/2 have some of
+// these errors, too.
 func Explain(err error, backend string) error {
 	var r *message.Refusal
 	if !errors.As(err, &r) {
@@ -69,7 +86,10 @@ func Explain(err error, backend string) error {
 			return conn.Explain(err, "%s (backends.%s.lenient: [%s] accepts it)", r.Detail, backend, faults[i].word)
 		}
 	}
-	return conn.Explain(err, "%s", r.Detail) // the client does not get the refusal's status
+	if r.Reason == message.ErrTooManyInfo.Reason {
+		return conn.Explain(err, "%s (backends.%s.max_interim_responses)", r.Detail, backend)
+	}
+	return conn.Explain(err, "%s", r.ForLog()) // the client does not get the refusal's status
 }
 
 // advised labels an error if there is a setting that would accept the response. See Explain.
@@ -80,6 +100,30 @@ func (l Lenient) advised(err error) error {
 		}
 	}
 	return err
+}
+
+// hinted returns the refusal of a request with a hint, if there is a setting that would accept the request. head is empty
+// if it did not arrive completely.
+func (l Lenient) hinted(r *message.Refusal, head []byte, limits Limits) *message.Refusal {
+	off, word := EqualLengths, "equal_lengths"
+	switch {
+	case r == errBareLF, bareLF(head, 0):
+		off, word = BareLF, "bare_lf"
+	case r == message.ErrFieldValue:
+		off, word = ControlCharacters, "control_characters"
+	case r != message.ErrTwoLengths && r != message.ErrBadLength:
+		return r
+	}
+	if l.accepts(off) {
+		return r
+	}
+	if len(head) > 0 {
+		would := Server{in: reader{src: bytes.NewReader(nil), buf: bytes.Clone(head), w: len(head)}, limits: limits, rules: l | off}
+		if would.ReadHead(new(message.Request)) != nil {
+			return r
+		}
+	}
+	return &message.Refusal{Status: r.Status, Reason: r.Reason, Detail: r.Detail, Hint: "lenient: [" + word + "] of the listener accepts it"}
 }
 
 // headBy reads a head by rules. n is the length of the head as received. In head each line
@@ -178,23 +222,23 @@ func unfold(block []byte) (folded bool, err error) {
 
 var colon = []byte{':'}
 
-// sameLengths returns the one length of a list that repeats it, or false.
-func sameLengths(list []byte) (length []byte, ok bool) {
-	length, rest, more := bytes.Cut(list, comma)
-	for length = message.TrimSpace(length); more; {
+// sameElement returns the one element of a list that only repeats it, or false. Case does not matter.
+func sameElement(list []byte) (element []byte, ok bool) {
+	element, rest, more := bytes.Cut(list, comma)
+	for element = message.TrimSpace(element); more; {
 		var next []byte
-		if next, rest, more = bytes.Cut(rest, comma); !bytes.Equal(message.TrimSpace(next), length) {
+		if next, rest, more = bytes.Cut(rest, comma); !bytes.EqualFold(message.TrimSpace(next), element) {
 			return nil, false
 		}
 	}
-	return length, true
+	return element, true
 }
 
 // repeatsLength replaces a list of equal lengths in field i, a Content-Length, by that one
 // length. If the field first has the same length, repeatsLength drops field i and returns
 // true. first is -1 if field i is the first Content-Length.
 func repeatsLength(h *message.Head, i, first int) bool {
-	if length, ok := sameLengths(h.Value(i)); ok && len(length) < len(h.Value(i)) {
+	if length, ok := sameElement(h.Value(i)); ok && len(length) < len(h.Value(i)) {
 		h.SetValue(i, length)
 	}
 	if first < 0 || !bytes.Equal(h.Value(i), h.Value(first)) {

@@ -9,16 +9,16 @@ import (
 var (
 	errRequestLine   = refusal(400, "bad_request_line", "the request line is malformed: it must have a method, a target and an HTTP version")
 	errVersion       = refusal(505, "version", "the version is not one of HTTP/1")
-	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body")
-	errTargetTooLong = refusal(414, "target_too_long", "the request line is longer than limits.head_size allows")
+	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body in chunks")
+	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the request line is too long", Hint: "limits.head_size"}
 )
 
 // parseRequest reads a whole head, with its empty line, into req.
-func parseRequest(req *message.Request, head []byte, limits Limits) error {
+func parseRequest(req *message.Request, head []byte, limits Limits, rules Lenient) error {
 	block, offset := req.Load(head)
 	line := bytes.IndexByte(block, '\r')
 	if err := parseRequestLine(req, block[:line], offset); err != nil {
-		if err == message.ErrPath && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields) == nil && req.ReadHost(false) != nil {
+		if message.IsPath(err) && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules) == nil && req.ReadHost(false) != nil {
 			req.Host = message.Span{} // the log shows the host only if it is valid
 		}
 		return err
@@ -26,10 +26,10 @@ func parseRequest(req *message.Request, head []byte, limits Limits) error {
 	if block[line+1] != '\n' {
 		return errRequestLine
 	}
-	if err := parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields); err != nil {
+	if err := parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules); err != nil {
 		return err
 	}
-	return interpretRequest(req)
+	return interpretRequest(req, rules)
 }
 
 func parseRequestLine(req *message.Request, line []byte, offset int) error {
@@ -77,8 +77,8 @@ func parseVersion(req *message.Request, v []byte) error {
 // section 3.2).
 func parseTarget(req *message.Request, t []byte, offset int) error {
 	if t[0] != '/' && string(t) != "*" {
-		if !message.ValidTarget(t) {
-			return message.ErrTargetBytes
+		if err := req.CheckTarget(t); err != nil {
+			return err
 		}
 		n, err := parseAuthority(req, t, offset)
 		if err != nil {
@@ -116,8 +116,8 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 }
 
 // interpretRequest interprets the fields: host, body, connection.
-func interpretRequest(req *message.Request) error {
-	f, err := readFraming(&req.Head, req.Minor, 0)
+func interpretRequest(req *message.Request, rules Lenient) error {
+	f, err := readFraming(&req.Head, req.Minor, rules)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func interpretRequest(req *message.Request) error {
 	if upgrades > 1 {
 		req.Upgrade = message.Span{} // endpoints would choose different ones
 	}
-	if req.Upgrade.Len() > 0 && req.Length != 0 {
+	if req.Upgrade.Len() > 0 && req.Length == message.Unknown {
 		return errUpgradeBody
 	}
 	req.DropHopByHop()

@@ -159,7 +159,6 @@ func TestRequestsRefused(t *testing.T) {
 	f("417 expectation", get("Expect: x", "Expect: 100-continue"))
 	f("417 expectation", get("Expect:", "A: b", "Expect: 100-continue"))
 	f("417 expectation", get("Expect: x", "Expect: y"))
-	f("400 upgrade_with_body", get("Connection: upgrade", "Upgrade: websocket", "Content-Length: 1"))
 	f("400 upgrade_with_body", get("Connection: upgrade", "Upgrade: websocket", "Transfer-Encoding: chunked"))
 	f("400 connection_options", get("Connection: "+strings.Repeat("a,", 64)))
 	f("400 connection_options", get(strings.Repeat("Connection: a\r\n", 65)+"A: b"))
@@ -209,8 +208,8 @@ func TestLimits(t *testing.T) {
 	if _, end := forwarded(newWire(get("A: "+strings.Repeat("x", 64<<10-len(get("A: "))+1))), limits); end != "431 head_too_large" {
 		t.Errorf("a head of 64 KiB and a byte: %s", end)
 	}
-	f("EOF", get(strings.Repeat("A:\r\n", 126)+"B:"))
-	f("431 too_many_fields", get(strings.Repeat("A:\r\n", 127)+"B:"))
+	f("EOF", get(strings.Repeat("A:\r\n", 254)+"B:"))
+	f("431 too_many_fields", get(strings.Repeat("A:\r\n", 255)+"B:"))
 }
 
 func TestRequestsForwarded(t *testing.T) {
@@ -359,7 +358,7 @@ func TestAmbiguousPaths(t *testing.T) {
 		"/%2e", "/%2E%2e", "/.%2e/", "/%2E./a", "/a/%2e%2e",
 		"/a\\b", "/a/..\\b", "/%5c", "/a%5Cb", "/..%5c", "/a;%5c",
 		"/..%2f", "/..%2Fa", "/a%2f..", "/a%2f../b", "/a%2f.%2fb", "/%2e%2e%2fa", "/a%2F%2e%2E",
-		"/..;", "/..;/", "/..;a=b/c", "/.;/", "/%2e%2e;/", "/a/.%2e;x", "/a%2f..;x",
+		"/..;", "/..;/", "/..;a=b/c", "/.;/", "/%2e%2e;/", "/a/.%2e;x", "/a%2f..;x", "/..%3b", "/a/..%3Bx/b", "/.%3b/",
 		"/%00", "/a%00b", "/..%00/", "/%", "/%4", "/%zz", "/a%4/b", "/%%41", "/%u002e",
 	} {
 		f(path, true)

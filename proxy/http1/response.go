@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -28,13 +29,13 @@ func parseResponse(res *message.Response, req *message.Request, head []byte, lim
 	if err != nil {
 		return f, err
 	}
-	if err := parseFields(&res.Head, block[line+2:], offset+line+2, limits.Fields); err != nil {
+	if err := parseFields(&res.Head, block[line+2:], offset+line+2, limits.Fields, rules); err != nil {
 		return f, err
 	}
 	if f, err = readFraming(&res.Head, minor, rules); err != nil {
 		return f, err
 	}
-	f.odd = f.odd || folded
+	f.odd = f.odd || folded || rules.accepts(ControlCharacters) && slices.ContainsFunc(head, isControl)
 	return f, interpretResponse(res, req, f, minor)
 }
 

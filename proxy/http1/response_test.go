@@ -152,7 +152,7 @@ func TestResponsesRefused(t *testing.T) {
 	f("400 bad_trailer", getRequest, ok("Transfer-Encoding: chunked", "Trailer: Content-Length")+"0\r\n\r\n")
 	f("400 connection_options", getRequest, ok("Connection: "+strings.Repeat(",", 100)))
 	f("431 head_too_large", getRequest, ok("A: "+strings.Repeat("x", 64<<10)))
-	f("431 too_many_fields", getRequest, ok(strings.Repeat("A: b\r\n", 128)+"B: c"))
+	f("431 too_many_fields", getRequest, ok(strings.Repeat("A: b\r\n", 256)+"B: c"))
 
 	f("502 bad_upgrade", getRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", "Upgrade: websocket", ""))
 	f("502 bad_upgrade", upgradeRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", "Upgrade: other", ""))

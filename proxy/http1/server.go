@@ -17,6 +17,7 @@ type Server struct {
 	out    writer
 	body   body
 	limits Limits
+	rules  Lenient
 
 	failed    bool // weir refused a request: it reads nothing after it
 	mustClose bool // the response announced the end of the connection, or ends with it
@@ -44,20 +45,25 @@ func (s *Server) ReadHead(req *message.Request) error {
 		return errNothingFollows
 	}
 	req.Reset()
-	head, err := s.in.head(s.limits.HeadBytes)
+	req.RawTargets = s.rules.accepts(RawTargets)
+	head, n, err := s.in.headBy(s.rules, s.limits.HeadBytes)
 	if err == nil {
-		if err = parseRequest(req, head, s.limits); err == nil {
-			s.in.consume(len(head))
+		if err = parseRequest(req, head, s.limits, s.rules); err == nil {
+			s.in.consume(n)
 			s.in.skipped = 0
 			s.body.start(req.Length, req.Length == message.Unknown, false, 0)
+			if n != len(head) || s.in.loose {
+				s.mustClose = true // parsers disagree about where this head ends, so another request may hide after it
+			}
 			return nil
 		}
 	}
 	if err == message.ErrHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
 		err = errTargetTooLong
 	}
-	if _, refused := err.(*message.Refusal); refused {
+	if r, refused := err.(*message.Refusal); refused {
 		s.failed = true
+		err = s.rules.hinted(r, head, s.limits)
 	}
 	return err
 }
@@ -107,6 +113,9 @@ func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
 	return p, err
 }
 
+// Owes reports whether the client must send more of the body soon; see Client.Owes.
+func (s *Server) Owes() bool { return s.body.owes() }
+
 // BodyEnded reports whether the request was read to its end.
 func (s *Server) BodyEnded() bool { return s.body.ended() }
 
@@ -117,7 +126,7 @@ func (s *Server) MustClose() bool { return s.failed || s.mustClose || !s.body.en
 // the end of the connection. A body of unknown length is sent in chunks if the client
 // supports them; otherwise the end of the connection ends the body.
 func (s *Server) WriteHead(req *message.Request, res *message.Response, last bool) {
-	s.out.chunked = false
+	s.out.chunked, last = false, last || s.mustClose
 	b := appendStatusLine(s.out.room(), res)
 	b = appendFields(b, &res.Head)
 	if res.Status == 101 {

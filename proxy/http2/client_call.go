@@ -53,6 +53,8 @@ type callState struct {
 var (
 	errNoUpgrade = &RequestError{&message.Refusal{Status: 501, Reason: "upgrade",
 		Detail: "the endpoint does not support upgrades over HTTP/2 (RFC 8441)"}}
+	errUpgradeBody = &RequestError{&message.Refusal{Status: 501, Reason: "upgrade",
+		Detail: "an upgrade with a body is not possible over HTTP/2"}}
 	errHeadForPeer = &RequestError{&message.Refusal{Status: 431, Reason: "head_too_large",
 		Detail: "the request's headers are larger than the endpoint accepts (its SETTINGS_MAX_HEADER_LIST_SIZE)"}}
 )
@@ -155,12 +157,17 @@ func (x *Call) WriteHead(req *message.Request) {
 	}
 	x.left = req.Length
 	if req.Upgrade.Len() > 0 {
+		if req.Length > 0 {
+			x.err = errUpgradeBody
+			return
+		}
 		x.left = message.Unknown
 	}
 	s, err := t.core.Open(req, x.left == 0)
 	switch err {
 	case nil:
 		x.stream = s
+		t.opened++
 		s.Attach(x)
 		s.ChargeTo(x.account)
 		if t.core.Pending() >= mostUnread {
@@ -318,6 +325,14 @@ func (x *Call) Started() bool {
 	return x.body.size > x.body.given || x.ended || len(x.infos) > 0 || x.headed && !x.handed
 }
 
+// Taken reports whether the endpoint has shown that it processes the request: then it cannot
+// refuse it any more.
+func (x *Call) Taken() bool {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	return x.stream != nil && x.stream.Taken()
+}
+
 // Answered reports whether any head has arrived, a 1xx too.
 func (x *Call) Answered() bool {
 	x.trunk.mu.Lock()
@@ -366,6 +381,16 @@ func (x *Call) Reusable() bool {
 	defer x.trunk.mu.Unlock()
 	return x.stream != nil && x.stream.Closed() && x.ended
 }
+
+// PingedAt returns when the endpoint last sent a PING of its own; zero: never.
+func (x *Call) PingedAt() time.Time {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	return x.trunk.core.PingedAt()
+}
+
+// Owes returns false; see Exchange.Owes.
+func (x *Call) Owes() bool { return false }
 
 // Await calls step whenever there may be something to read. It returns nil when step
 // returns true. Errors: os.ErrDeadlineExceeded, conn.ErrCut. Within Await, reads do not

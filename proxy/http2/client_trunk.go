@@ -29,6 +29,7 @@ type Trunk struct {
 	flush   func()    // t.flusher, bound once
 	limit   atomic.Int32
 	over    atomic.Bool
+	accepts atomic.Int32 // see Took
 	greeted chan struct{}
 	done    chan struct{}
 	broken  error // the error of reading; for the reader only
@@ -38,10 +39,11 @@ type Trunk struct {
 	core      core.Connection
 	flushing  bool
 	lost      *LostError
-	goingAway bool // weir closes the connection when no call runs
-	hungUp    bool // weir has closed the connection in an orderly way: see hangUp
-	news      bool // unlock must call changed
-	crowded   bool // too much output waits for the endpoint: no new call should begin
+	goingAway bool  // weir closes the connection when no call runs
+	hungUp    bool  // weir has closed the connection in an orderly way: see hangUp
+	news      bool  // unlock must call changed
+	opened    int32 // calls that have begun
+	crowded   bool  // too much output waits for the endpoint: no new call should begin
 	flushed   sync.Cond
 	free      []*Call
 	pulse     pulse
@@ -82,6 +84,9 @@ func (t *Trunk) Account(p *memory.Process) {
 	t.own.Open(p, netip.Prefix{}, t.conn)
 	t.core.ChargeTo(&t.own) // also for the greeting, which the flusher gives back
 }
+
+// LimitInfos limits the 1xx responses to a request. Call it before Start.
+func (t *Trunk) LimitInfos(most int) { t.core.LimitInfos(most) }
 
 // Start sends the greeting and waits for the SETTINGS of the endpoint. Only they show
 // that the endpoint speaks HTTP/2, and how many streams it accepts. If Start returns an
@@ -296,6 +301,10 @@ func (t *Trunk) measure() {
 	t.news = t.news || wasLimit != limit || wasOver != over
 }
 
+// Took returns how many calls the endpoint took before it ended the connection by a GOAWAY
+// that left out others; 0: it has not done so. It takes no lock.
+func (t *Trunk) Took() int { return int(t.accepts.Load()) }
+
 // mostStreams is the maximum of Limit.
 const mostStreams = 1 << 20
 
@@ -354,4 +363,9 @@ func (e *trunkEvents) Refused(string) {} // an endpoint's error, on a stream who
 func (e *trunkEvents) SettingsAcked() {}
 func (e *trunkEvents) PingAcked()     {}
 
-func (e *trunkEvents) GoAway(core.Code) { (*Trunk)(e).measure() }
+func (e *trunkEvents) GoAway(_ core.Code, last uint32) {
+	if taken := int32(last/2 + last%2); taken < e.opened { // the streams are 1, 3, 5, ...
+		e.accepts.Store(taken)
+	}
+	(*Trunk)(e).measure()
+}

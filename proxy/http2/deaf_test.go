@@ -62,7 +62,11 @@ func TestNobodyReadsTheHeads(t *testing.T) {
 		most = max(most, c.core.Pending())
 		c.mu.Unlock()
 	})
-	d.busy = func() bool { return c.Working() > streams/4 }
+	d.busy = func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.core.Working() > streams/4
+	}
 	done := make(chan error, 1)
 	go func() {
 		c.Start()

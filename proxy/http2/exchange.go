@@ -30,7 +30,7 @@ type Exchange struct {
 	ending      core.Ending
 	writable    bool
 	interrupted bool
-	idleTunnel  bool          // it counts among the connection's idle tunnels
+	idleTunnel  bool          // it counts among the connection's idle tunnels, see SetSilent
 	link        conn.Cuttable // cut when the exchange is over; nil: none
 	waiter
 
@@ -292,6 +292,7 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.left = res.Length
+	x.expects = x.expects && res.Status != 100
 	tunnel := res.Status == 101
 	if tunnel {
 		x.left = message.Unknown
@@ -357,6 +358,10 @@ func (x *Exchange) WriteBody(p []byte) error {
 // the lock.
 func (x *Exchange) waitWritable(until *time.Time) error {
 	x.conn.startFlusher()
+	if account := x.body.account; !x.writable && !x.over {
+		account.Force(conn.BufferSize) // what cannot be written waits in a buffer of the caller
+		defer account.Release(conn.BufferSize)
+	}
 	for !x.writable && !x.over {
 		if until.IsZero() && x.patience > 0 {
 			*until = time.Now().Add(x.patience)
@@ -462,7 +467,7 @@ func (x *Exchange) end(why core.Ending) {
 // holds the lock.
 func (x *Exchange) wake() {
 	x.changed.Broadcast()
-	if x.rouse() {
+	if x.rouse() || x.idleTunnel && !x.stream.Tunnel() {
 		x.setIdleTunnel(false)
 		x.conn.notify()
 	}
@@ -479,6 +484,25 @@ func (x *Exchange) setIdleTunnel(yes bool) {
 	}
 	x.idleTunnel = yes
 }
+
+// SetSilent notes whether nobody sends anything on the stream, and nobody has to. Such a stream
+// counts as an idle tunnel, until more of the request's body arrives.
+func (x *Exchange) SetSilent(yes bool) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.setIdleTunnel(yes && !x.over)
+	x.conn.notify()
+}
+
+// PingedAt returns when the client last sent a PING of its own; zero: never.
+func (x *Exchange) PingedAt() time.Time {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.conn.core.PingedAt()
+}
+
+// Owes returns false: a stream has no end that the client must reach, apart from a Content-Length.
+func (x *Exchange) Owes() bool { return false }
 
 // Receive returns the next piece of a tunnel, valid until the next call, or io.EOF.
 // conn.ErrQuiet: no bytes arrived for conn.Linger.

@@ -36,7 +36,7 @@ type Connection struct {
 	core        core.Connection
 	ready       []*Exchange // exchanges that began with the bytes that are being received
 	heads       []*Exchange // exchanges that wait for room to write a head
-	idleTunnels int         // idle tunnels, among the exchanges that run: their clients send nothing
+	idleTunnels int         // idle tunnels and silent streams, among the exchanges that run: their clients send nothing
 	doing       Doing       // the last value that watch received
 	flushing    bool
 	failed      error // the error of writing; nil: none
@@ -76,7 +76,7 @@ type Doing uint8
 // The values of Doing. A connection begins with Nothing.
 const (
 	Nothing   Doing = iota // no exchange runs
-	Tunnels                // all exchanges that run are idle tunnels: their clients send nothing, or have ended their direction
+	Tunnels                // all exchanges that run are idle tunnels or silent streams: their clients send nothing, or have ended their direction
 	Exchanges              // other exchanges run, or tunnels that are not idle
 )
 
@@ -113,6 +113,7 @@ func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
 	for !c.Left() {
+		c.account.AwaitRation()
 		n, err := c.rw.Read(buf[:])
 		for p := buf[:n]; len(p) > 0; {
 			piece := p[:c.turn(len(p))]
@@ -274,13 +275,6 @@ func (c *Connection) Park(f func() bool) bool {
 // Start sends the greeting.
 func (c *Connection) Start() { c.locked(func() {}) }
 
-// Working returns the number of exchanges that run.
-func (c *Connection) Working() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.core.Working()
-}
-
 // GoAway begins to end the connection: see core.Connection.GoAway.
 func (c *Connection) GoAway() { c.locked(c.core.GoAway) }
 
@@ -292,7 +286,7 @@ func (c *Connection) GoAwayNow() {
 	})
 }
 
-// CutTunnels cuts the idle tunnels. All other exchanges continue.
+// CutTunnels cuts the idle tunnels and silent streams. All other exchanges continue.
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -417,7 +411,7 @@ func (e *events) Writable(s *core.Stream) {
 	x.changed.Broadcast()
 }
 
-func (e *events) Settings()        {}
-func (e *events) SettingsAcked()   {}
-func (e *events) PingAcked()       {}
-func (e *events) GoAway(core.Code) {}
+func (e *events) Settings()                {}
+func (e *events) SettingsAcked()           {}
+func (e *events) PingAcked()               {}
+func (e *events) GoAway(core.Code, uint32) {}

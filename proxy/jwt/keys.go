@@ -35,17 +35,21 @@ const (
 // ParseKeys reads a JSON Web Key Set. It ignores keys that are not for signatures, and kinds of
 // keys that it does not know. The error is the end of a sentence.
 func ParseKeys(data []byte) (*Keys, error) {
-	var set struct {
-		Keys []json.RawMessage `json:"keys"`
-	}
-	if err := json.Unmarshal(data, &set); err != nil {
+	set, err := members(data, []string{"keys"})
+	if err != nil {
 		return nil, fmt.Errorf("is no JSON Web Key Set: %w", err)
 	}
-	if len(set.Keys) > mostKeys {
+	var all []json.RawMessage
+	if list, has := set["keys"]; has {
+		if err := json.Unmarshal(list, &all); err != nil {
+			return nil, fmt.Errorf("is no JSON Web Key Set: %w", err)
+		}
+	}
+	if len(all) > mostKeys {
 		return nil, fmt.Errorf("has more than %d keys; take out the ones that are not in use", mostKeys)
 	}
 	k := new(Keys)
-	for i, raw := range set.Keys {
+	for i, raw := range all {
 		key, err := parseKey(raw)
 		if err != nil {
 			return nil, fmt.Errorf("has a key that cannot be used, the one with the index %d: %w", i, err)
@@ -65,19 +69,27 @@ func ParseKeys(data []byte) (*Keys, error) {
 	return k, nil
 }
 
+// keyNames are the members of a public key that have a meaning (RFC 7517 and RFC 7518).
+var keyNames = []string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e"}
+
 // parseKey returns nil for a key that is ignored.
 func parseKey(raw []byte) (*jose.JSONWebKey, error) {
-	var about struct {
-		Kind string `json:"kty"`
-		Use  string `json:"use"`
-	}
-	if err := json.Unmarshal(raw, &about); err != nil {
+	about, err := members(raw, keyNames)
+	if err != nil {
 		return nil, err
 	}
-	if about.Use != "" && about.Use != "sig" {
+	kind, use := "", ""
+	for name, to := range map[string]*string{"kty": &kind, "use": &use} {
+		if value, has := about[name]; has {
+			if err := json.Unmarshal(value, to); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if use != "" && use != "sig" {
 		return nil, nil
 	}
-	switch about.Kind {
+	switch kind {
 	case "RSA", "EC", "OKP":
 	case "oct":
 		return nil, errors.New("it is a shared secret, and everybody who verifies tokens with it could make them; use a key pair")

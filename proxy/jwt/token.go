@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -73,7 +74,7 @@ func (t *Token) Verify(required Requirements, now time.Time) (*Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := members(payload)
+	all, err := members(payload, claimNames)
 	if err != nil {
 		return nil, fmt.Errorf("the claims of the token are malformed: %w", err)
 	}
@@ -88,11 +89,11 @@ func checkHeader(token string) error {
 	if err != nil {
 		return errors.New("the header of the token is malformed")
 	}
-	header, err := members(text)
+	header, err := members(text, headerNames)
 	if err != nil {
 		return fmt.Errorf("the header of the token is malformed: %w", err)
 	}
-	for _, name := range []string{"crit", "b64", "zip"} {
+	for _, name := range headerNames[2:] {
 		if _, has := header[name]; has {
 			return fmt.Errorf("the header of the token has %q, which weir does not support", name)
 		}
@@ -141,9 +142,23 @@ func (t *Token) unsigned() error {
 	return errors.New("no key has signed the token")
 }
 
-// members returns the members of a JSON object. Two members of one name are an error, because
-// programs disagree about which one counts.
-func members(text []byte) (map[string]json.RawMessage, error) {
+// The members of the header and of the claims whose meaning weir knows.
+var (
+	headerNames = []string{"alg", "kid", "crit", "b64", "zip"}
+	claimNames  = []string{"iss", "aud", "exp", "nbf", "sub"}
+)
+
+// members returns the members of a JSON object. Errors are what programs read in more than one way:
+// two members of one name, a name in another case than the known one, bytes that are not UTF-8, and
+// anything behind the object.
+func members(text []byte, known []string) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("it is not in UTF-8")
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil { // also for what is behind the value
+		return nil, err
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if first, err := d.Token(); err != nil || first != json.Delim('{') {
 		return nil, errors.New("it is no JSON object")
@@ -162,13 +177,13 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 		if _, twice := all[key]; twice {
 			return nil, fmt.Errorf("%.64q is there twice", key)
 		}
+		if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, key) }); i >= 0 && known[i] != key {
+			return nil, fmt.Errorf("it has %.64q in place of %q", key, known[i])
+		}
+		if strings.ContainsRune(key, utf8.RuneError) { // so the decoder shows half of a surrogate pair
+			return nil, fmt.Errorf("%.64q is not a text", key)
+		}
 		all[key] = value
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if d.More() {
-		return nil, errors.New("there is something behind the JSON object")
 	}
 	return all, nil
 }
@@ -246,7 +261,7 @@ func (c *Claims) Value(name string) (value string, ok bool, err error) {
 	} else if value = string(raw); raw[0] == '{' || raw[0] == '[' {
 		return "", false, fmt.Errorf("the claim %s is neither a value nor a list of texts", name)
 	}
-	if len(value) > maxValue || value != strings.TrimSpace(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if len(value) > maxValue || value != strings.TrimSpace(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
 		return "", false, fmt.Errorf("the claim %s cannot be the value of an HTTP header", name)
 	}
 	return value, value != "", nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"strconv"
 )
 
 // tokenByte are the characters of a token (RFC 9110, section 5.6.2).
@@ -137,4 +138,16 @@ func validPort(p []byte) bool {
 
 func isHostByte(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_'
+}
+
+// mostQuoted limits the part of a text that Quote returns, in bytes.
+const mostQuoted = 128
+
+// Quote returns a text of a peer in quotation marks, for an error. Errors may live as long as an exchange, so it returns
+// only the beginning of a long text, and the length of the whole.
+func Quote[T string | []byte](text T) string {
+	if len(text) <= mostQuoted {
+		return strconv.Quote(string(text))
+	}
+	return strconv.Quote(string(text[:mostQuoted])) + "... (" + strconv.Itoa(len(text)) + " bytes)"
 }

@@ -6,14 +6,21 @@ func refusal(status int, reason, detail string) *Refusal {
 	return &Refusal{Status: status, Reason: reason, Detail: detail}
 }
 
+// hinted returns the refusal with a hint.
+func hinted(r *Refusal, hint string) *Refusal {
+	return &Refusal{Status: r.Status, Reason: r.Reason, Detail: r.Detail, Hint: hint}
+}
+
 // The refusals of messages that are the same for every HTTP version.
 var (
-	ErrHeadTooLarge  = refusal(431, "head_too_large", "the headers are larger than limits.head_size allows")
-	ErrTooManyFields = refusal(431, "too_many_fields", "there are more headers than limits.head_fields allows")
+	ErrHeadTooLarge  = hinted(refusal(431, "head_too_large", "the headers are too large"), "limits.head_size")
+	ErrTooManyFields = hinted(refusal(431, "too_many_fields", "there are too many headers"), "limits.head_fields")
 	ErrFieldValue    = refusal(400, "bad_field_value", "a header value contains a control character")
 	ErrTarget        = refusal(400, "bad_target", "the request target is neither a path nor an http or https URL")
 	ErrTargetBytes   = refusal(400, "bad_target", "the request target contains a character that must be percent-encoded")
 	ErrPath          = refusal(400, "ambiguous_path", "the path contains a dot segment, a backslash or a null byte (plain or percent-encoded), or a broken percent-encoding")
+	errRawTarget     = hinted(ErrTargetBytes, "lenient: [raw_targets] of the listener accepts it")
+	errRawPath       = hinted(ErrPath, errRawTarget.Hint)
 	ErrMethod        = refusal(501, "method", "weir does not forward the methods CONNECT and TRACE")
 	ErrNoHost        = refusal(400, "no_host", "an HTTP/1.1 request must have a Host header")
 	ErrTwoHosts      = refusal(400, "two_hosts", "there is more than one Host header, or it differs from the host in the request target")
@@ -22,17 +29,18 @@ var (
 	ErrTwoLengths    = refusal(400, "two_lengths", "there is more than one Content-Length header, or one together with Transfer-Encoding")
 	ErrBadLength     = refusal(400, "bad_length", "Content-Length is not a number")
 	ErrTrailer       = refusal(400, "bad_trailer", "the Trailer header lists a header that must not be a trailer, such as Content-Length")
-	ErrMemory        = refusal(503, "memory", "the connection, its client network or the whole process has used up its share of limits.memory")
+	ErrMemory        = hinted(refusal(503, "memory", "there is not enough memory for this request at the moment"), "the connection, its client network or the whole process has used up its share of limits.memory")
 	ErrTooManyInfo   = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
 )
 
-// MaxInfos limits the 1xx responses to one request. An endpoint could send them endlessly.
+// MaxInfos limits the 1xx responses to one request, unless the backend has a limit. An endpoint could send them
+// endlessly.
 const MaxInfos = 16
 
 // Limits limit the size of a head. Zero values mean the defaults.
 type Limits struct {
 	HeadBytes int // 64 KiB
-	Fields    int // 128
+	Fields    int // 256
 }
 
 // OrDefault returns l with the defaults in place of zeros.
@@ -41,7 +49,7 @@ func (l Limits) OrDefault() Limits {
 		l.HeadBytes = 64 << 10
 	}
 	if l.Fields == 0 {
-		l.Fields = 128
+		l.Fields = 256
 	}
 	return l
 }
@@ -69,8 +77,11 @@ func (r *Request) SetMethod(method Span) error {
 // set the method before.
 func (r *Request) SetTarget(target Span) error {
 	t := r.Bytes(target)
-	if !ValidTarget(t) {
-		return ErrTargetBytes
+	if err := r.CheckTarget(t); err != nil {
+		if before, _, _ := bytes.Cut(t, []byte{'?'}); ambiguousRaw(before) {
+			return ErrTargetBytes // no setting accepts it
+		}
+		return err
 	}
 	path := target
 	if t[0] != '/' {
@@ -83,31 +94,50 @@ func (r *Request) SetTarget(target Span) error {
 	if q := bytes.IndexByte(t, '?'); q >= 0 {
 		path.end = path.start + uint32(q)
 	}
-	if AmbiguousPath(r.Bytes(path)) {
-		r.Target = target // for the log; the request has no Path, and is never forwarded
+	if r.Target = target; !r.Accepts(r.Bytes(path)) { // the log has the target; without a Path the request is never forwarded
+		if !ambiguousRaw(r.Bytes(path)) {
+			return errRawPath
+		}
 		return ErrPath
 	}
-	r.Target, r.Path = target, path
+	r.Path = path
 	return nil
 }
+
+// CheckTarget returns why a target contains bytes that weir does not forward, or nil.
+func (r *Request) CheckTarget(t []byte) error {
+	switch valid := ValidTarget(t); {
+	case valid, r.RawTargets && validRaw(t):
+		return nil
+	case validRaw(t):
+		return errRawTarget
+	}
+	return ErrTargetBytes
+}
+
+// Accepts reports whether all endpoints read a path, of the request or derived from it, in ways that weir knows.
+func (r *Request) Accepts(path []byte) bool {
+	return !AmbiguousPath(path) || r.RawTargets && !ambiguousRaw(path)
+}
+
+// IsPath reports whether an error of SetTarget is about the path.
+func IsPath(err error) bool { return err == ErrPath || err == errRawPath }
 
 // Rewrite sets the target for the endpoint to bytes in r's arena: a path with or without a
 // query. They pass the same check as the target of a client. The path does not begin with two
 // slashes: an endpoint might read a host there.
 func (r *Request) Rewrite(target Span) error {
 	t := r.Bytes(target)
-	if !ValidTarget(t) {
-		return ErrTargetBytes
+	if err := r.CheckTarget(t); err != nil {
+		return err
 	}
 	path, _, _ := bytes.Cut(t, []byte{'?'})
-	if len(path) == 0 || path[0] != '/' || bytes.HasPrefix(path, twoSlashes) || AmbiguousPath(path) {
+	if len(path) == 0 || path[0] != '/' || len(path) > 1 && (path[1] == '/' || path[1] == '\\') || !r.Accepts(path) {
 		return ErrPath
 	}
 	r.Rewritten = target
 	return nil
 }
-
-var twoSlashes = []byte("//")
 
 // SetHost sets the Host header for the endpoint. r.Host remains the host of the client.
 func (r *Request) SetHost(host []byte) {

@@ -4,7 +4,10 @@
 // encode messages; the code between the codecs changes them.
 package message
 
-import "strconv"
+import (
+	"strconv"
+	"unsafe"
+)
 
 // Head contains the fields of a message and their bytes. The zero value is an empty head.
 // The exchange owns its heads.
@@ -40,6 +43,9 @@ func (h *Head) Reset() {
 
 // Room returns how many bytes the arena can hold.
 func (h *Head) Room() int { return cap(h.arena) }
+
+// Size returns how many bytes the head takes in memory.
+func (h *Head) Size() int { return cap(h.arena) + cap(h.Fields)*int(unsafe.Sizeof(Field{})) }
 
 // Spare returns how many bytes fit before the arena must grow.
 func (h *Head) Spare() int { return cap(h.arena) - len(h.arena) }
@@ -220,6 +226,8 @@ type Request struct {
 	ExpectContinue bool
 	// Upgrade is the protocol to which the client wants to change, or empty.
 	Upgrade Span
+	// RawTargets means that the target may be one that the client did not percent-encode (raw_targets of lenient).
+	RawTargets bool
 	// AcceptsTrailers means that the client's TE contains "trailers".
 	AcceptsTrailers bool
 	// Trailers are the fields after the body; they are complete when the body has ended.
@@ -287,8 +295,18 @@ type Refusal struct {
 	Status int
 	// Reason is a word for metrics and the access log, such as "head_too_large".
 	Reason string
-	// Detail describes the error in a sentence.
+	// Detail describes the error in a sentence, which the client gets. It says nothing about the configuration.
 	Detail string
+	// Hint names the setting to change, for the log only; empty: there is none.
+	Hint string
 }
 
-func (r *Refusal) Error() string { return strconv.Itoa(r.Status) + ": " + r.Detail }
+func (r *Refusal) Error() string { return strconv.Itoa(r.Status) + ": " + r.ForLog() }
+
+// ForLog returns Detail with the hint.
+func (r *Refusal) ForLog() string {
+	if r.Hint == "" {
+		return r.Detail
+	}
+	return r.Detail + " (" + r.Hint + ")"
+}

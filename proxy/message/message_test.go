@@ -165,6 +165,16 @@ func TestRefusalIsAnError(t *testing.T) {
 	}
 }
 
+// The URL of a redirect has nothing that browsers read in another way.
+func TestAppendURL(t *testing.T) {
+	for in, want := range map[string]string{"/a%5Cb%zz?c=%zz\\": "/a%5Cb%25zz?c=%zz\\", `/\evil.example`: "/%5Cevil.example", "/\xc3\xa4%": "/%C3%A4%25", "/a%4": "/a%254",
+		"https://a/b c\r\n#d": "https://a/b%20c%0D%0A#d", "/a%20b%2fc//;d": "/a%20b%2fc//;d"} {
+		if got := string(AppendURL(nil, []byte(in))); got != want {
+			t.Errorf("%q becomes %q, not %q", in, got, want)
+		}
+	}
+}
+
 // A route may give the endpoint another target. It passes the same check as a client's, and the
 // request keeps its own.
 func TestRewrite(t *testing.T) {
@@ -189,5 +199,12 @@ func TestRewrite(t *testing.T) {
 	f("/a?//b/../c", true)
 	for _, bad := range []string{"", "a", "*", "?a", "//a", "//", "/../a", "/a/%2e%2e", "/a\\b", "/%5c", "/%00", "/%", "/a b", "/a\r\nX: y", "/a\x00", "/ä", "/a#b", "http://a/"} {
 		f(bad, false)
+	}
+	for target, ok := range map[string]bool{"/a\\b": true, "/%5c%": true, "/ä?ö": true, "/\\a": false, "//a": false, "/a\\..": false, "/a b": false} {
+		r.Reset()
+		r.RawTargets = true
+		if err := r.Rewrite(r.StoreString(target)); (err == nil) != ok {
+			t.Errorf("with raw targets %q: %v", target, err)
+		}
 	}
 }

@@ -13,6 +13,16 @@ func ValidTarget(t []byte) bool {
 	return len(t) > 0
 }
 
+// validRaw is ValidTarget with raw_targets: bytes beyond ASCII are valid.
+func validRaw(t []byte) bool {
+	for _, c := range t {
+		if c <= ' ' || c == 0x7f || c == '#' {
+			return false
+		}
+	}
+	return len(t) > 0
+}
+
 // AmbiguousPath reports whether endpoints may read a path differently. It finds "." and ".."
 // segments and backslashes, plain or percent-encoded, null bytes, and invalid
 // percent-encodings.
@@ -48,6 +58,79 @@ func AmbiguousPath(path []byte) bool {
 	return false
 }
 
+// ambiguousRaw is AmbiguousPath with raw_targets. It accepts backslashes (plain or percent-encoded), and a "%"
+// without two digits. No endpoint may see a dot segment, whether it takes a backslash for a slash, and
+// whether it keeps or removes such a "%". A backslash after a semicolon is refused: it either ends the segment's
+// parameters or is a part of them. So is "%u" with four digits, which some servers decode.
+func ambiguousRaw(path []byte) bool {
+	dots, others, parameters := 0, 0, false
+	if len(path) > mostRaw {
+		return true
+	}
+	for len(path) > 0 {
+		c, width := DecodeByte(path)
+		switch {
+		case c == 0, width == 1 && c == '%' && codePoint(path), c == '\\' && parameters:
+			return true
+		case c == '/', c == '\\':
+			if isDots(dots, others) {
+				return true
+			}
+			dots, others, parameters = 0, 0, parameters && width == 3
+		case c == ';':
+			if isDots(dots, others) {
+				return true
+			}
+			others++
+			parameters = true
+		case c == '.':
+			dots++
+		case width == 3 || c != '%':
+			others++
+		}
+		path = path[width:]
+	}
+	return isDots(dots, others)
+}
+
+// mostRaw limits the length of a path with such faults. Guards compare each of its readings with every expression, and
+// there are four times as many as of other paths.
+const mostRaw = 8 << 10
+
+func isDots(dots, others int) bool { return others == 0 && (dots == 1 || dots == 2) }
+
+// codePoint reports whether b begins like "%u005c", as JavaScript's escape writes characters.
+func codePoint(b []byte) bool {
+	return len(b) >= 6 && b[1]|0x20 == 'u' && HexDigit(b[2]) && HexDigit(b[3]) && HexDigit(b[4]) && HexDigit(b[5])
+}
+
+// AppendURL appends a URL, or a part of one, from a request. It percent-encodes what a URL must not contain but a
+// request may: bytes beyond ASCII, spaces and controls, and in the path backslashes, which browsers take for slashes,
+// and a "%" without two digits.
+func AppendURL(b, url []byte) []byte {
+	const digits = "0123456789ABCDEF"
+	inPath := true
+	for i, c := range url {
+		inPath = inPath && c != '?' && c != '#'
+		if c <= ' ' || c >= 0x7f || inPath && (c == '\\' || c == '%' && (len(url)-i < 3 || !HexDigit(url[i+1]) || !HexDigit(url[i+2]))) {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// BrokenEscape reports whether a path has a "%" without two digits.
+func BrokenEscape(path []byte) bool {
+	for i, c := range path {
+		if _, width := DecodeByte(path[i:]); c == '%' && width == 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // validEscape reports whether b begins with a percent-encoded byte other than null.
 func validEscape(b []byte) bool {
 	return len(b) > 2 && HexDigit(b[1]) && HexDigit(b[2]) && (b[1] != '0' || b[2] != '0')
@@ -66,14 +149,14 @@ func ambiguousSegment(s []byte) bool {
 			return true
 		case s[i] == '%' && i+2 < len(s) && s[i+1] == '2' && s[i+2]|0x20 == 'f':
 			// An endpoint that decodes before it splits the path sees "/" here.
-			if dots == 1 && others == 0 || dots == 2 && others == 0 {
+			if isDots(dots, others) {
 				return true
 			}
 			dots, others = 0, 0
 			i += 2
-		case s[i] == ';':
+		case s[i] == ';', s[i] == '%' && i+2 < len(s) && s[i+1] == '3' && s[i+2]|0x20 == 'b':
 			// Servlet containers remove a segment's parameters before they look for dot segments.
-			if others == 0 && (dots == 1 || dots == 2) {
+			if isDots(dots, others) {
 				return true
 			}
 			others++
@@ -81,7 +164,7 @@ func ambiguousSegment(s []byte) bool {
 			others++
 		}
 	}
-	return others == 0 && (dots == 1 || dots == 2)
+	return isDots(dots, others)
 }
 
 // DecodeByte returns the first byte of b with its escape decoded, and its width in b. b is not
@@ -92,6 +175,8 @@ func DecodeByte(b []byte) (c byte, width int) {
 	}
 	return b[0], 1
 }
+
+var twoSlashes = []byte("//")
 
 // IsLevel reports whether a path has no escapes, and no slashes that follow each other.
 func IsLevel(path []byte) bool {

@@ -229,7 +229,7 @@ func (c *conditions) holdClient(r *Request) bool {
 	if len(c.clients) == 0 {
 		return true
 	}
-	client := r.Client.Unmap()
+	client := r.Client.Unmap().WithZone("") // no network contains an address with a zone
 	for _, network := range c.clients {
 		if network.Contains(client) {
 			return true

@@ -106,7 +106,9 @@ func unescape(s string) string {
 	})
 }
 
-func level(path string) string { return strings.ToLower(merge(unescape(path))) }
+func level(path string) string {
+	return strings.ToLower(merge(strings.ReplaceAll(unescape(path), `\`, "/")))
+}
 
 func merge(path string) string {
 	for strings.Contains(path, "//") {
@@ -211,6 +213,8 @@ func FuzzPaths(f *testing.F) {
 		"POST /cart?v=%31&beta from 203.0.113.7\nX-Canary: always\nCookie: a=b; tester=yes")
 	f.Add(lines("~d/a/(b|c)", "@/a", "@!=/A/b", "/a/b/c", "~/a/bc", "/"), "GET /%61//B")
 	f.Add(lines("~/a|/b", "~^/a/", "~/(a|b)+$", `~/a\.b`, "~*/(?:x/)?Y"), "GET /a.b")
+	f.Add(lines("!/a/b", "/a", "!=/a/c", "~/a.b", "/"), `GET /a\B`)
+	f.Add(lines("!/a/b", "/a...", "~d/a/?b"), "GET /a%5C%5cb/%")
 	f.Fuzz(func(t *testing.T, table, request string) {
 		if strings.ContainsFunc(table+request, func(r rune) bool { return r > 0x7e }) || strings.Contains(table, `\Q`) || len(table) > 4096 {
 			return // requests are ASCII, and the reference does not understand an open \Q
@@ -227,7 +231,7 @@ func (r random) one(of ...string) string { return of[r.IntN(len(of))] }
 func (r random) path() string {
 	var b strings.Builder
 	for range 1 + r.IntN(4) {
-		b.WriteString("/" + r.one("a", "b", "ab", "A", "a", "b", "", "%61", "%2f", "aa"))
+		b.WriteString("/" + r.one("a", "b", "ab", "A", "a", "b", "", "%61", "%2f", "aa", `a\b`, "%5c", "%5CB", "%"))
 	}
 	return b.String() + r.one("", "", "/", "b")
 }

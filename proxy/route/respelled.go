@@ -83,20 +83,20 @@ func (s *Respelled[T]) anySpelled(path []byte, r *Request, least uint32, is func
 	if s.anyRead(path, r, least, is) {
 		return true
 	}
-	isOne := message.IsLevel(path) && bytes.IndexByte(path, ';') < 0
+	isOne := message.IsLevel(path) && !slices.ContainsFunc(path, func(c byte) bool { return c == ';' || c == '\\' || c >= utf8.RuneSelf })
 	return !isOne && s.anyReading(path, r, least, is)
 }
 
 // withoutAuthority returns the path in a reference that begins with two slashes and a host (RFC 3986,
 // section 4.2). Endpoints read a path in this way if they resolve it like a link, such as by
-// "new URL(request.url, base)" in JavaScript, which also ignores further slashes. It returns nothing
-// for other paths, and for references without a path.
+// "new URL(request.url, base)" in JavaScript, which also ignores further slashes, and takes
+// backslashes for slashes. It returns nothing for other paths, and for references without a path.
 func withoutAuthority(path []byte) []byte {
-	host := bytes.TrimLeft(path, "/")
+	host := bytes.TrimLeft(path, `/\`)
 	if len(path)-len(host) < 2 {
 		return nil
 	}
-	return host[min(uint(bytes.IndexByte(host, '/')), uint(len(host))):]
+	return host[min(uint(bytes.IndexAny(host, `/\`)), uint(len(host))):]
 }
 
 // anyReading is AnyOf for the readings of a path. It allocates.
@@ -135,7 +135,7 @@ func (x *index[T]) anySpelling(path []byte, counts func(e *entry[T], path []byte
 	c := x.cursor()
 	last := byte(0)
 	for i := 0; i < len(path); {
-		b, width := message.DecodeByte(path[i:])
+		b, width := slashed(path[i:])
 		i += width
 		if b == '/' && last == '/' {
 			continue
@@ -185,8 +185,11 @@ func (x *index[T]) anyExpression(path []byte, counts func(e *entry[T], path []by
 
 // reading is what an endpoint may do with a path before it looks at it, in this order.
 type reading struct {
+	turn   bool // it takes backslashes for slashes
 	bare   bool // it removes the parameters of segments
 	decode bool // it decodes escapes
+	drop   bool // it removes a "%" without two digits
+	late   bool // it also takes the backslashes for slashes that it has decoded
 	again  bool // it removes parameters that it has decoded
 	merge  bool // it merges slashes
 }
@@ -194,8 +197,9 @@ type reading struct {
 // readings are the readings of a path, apart from the path as it is written. Each of them stands for
 // upper and lower case as well.
 var readings = func() (all []reading) {
-	for i := 1; i < 16; i++ {
-		if how := (reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0}); how.decode || !how.again {
+	for i := 1; i < 1<<7; i++ {
+		how := reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0, i&16 > 0, i&32 > 0, i&64 > 0}
+		if (how.decode || !how.drop && !how.late && !how.again) && (how.turn || !how.late) {
 			all = append(all, how)
 		}
 	}
@@ -204,7 +208,10 @@ var readings = func() (all []reading) {
 
 // changes reports whether every step of the reading may change the path.
 func (how reading) changes(path []byte) bool {
-	return (!how.decode || bytes.IndexByte(path, '%') >= 0) && (!how.bare || bytes.IndexByte(path, ';') >= 0)
+	return (!how.decode || bytes.IndexByte(path, '%') >= 0) && (!how.bare || bytes.IndexByte(path, ';') >= 0) &&
+		(!how.turn || how.late || bytes.IndexByte(path, '\\') >= 0) &&
+		(!how.late || bytes.Contains(path, []byte("%5c")) || bytes.Contains(path, []byte("%5C"))) &&
+		(!how.drop || message.BrokenEscape(path))
 }
 
 // appendRead appends a path as an endpoint reads it.
@@ -212,11 +219,17 @@ func appendRead(buf, path []byte, how reading) []byte {
 	begin := len(buf)
 	buf = append(buf, path...)
 	b := buf[begin:]
+	if how.turn {
+		turnBackslashes(b)
+	}
 	if how.bare {
 		b = withoutParameters(b)
 	}
 	if how.decode {
-		b = withoutEscapes(b)
+		b = withoutEscapes(b, how.drop)
+	}
+	if how.late {
+		turnBackslashes(b)
 	}
 	if how.again {
 		b = withoutParameters(b)
@@ -238,14 +251,25 @@ func withoutParameters(b []byte) []byte {
 	return to
 }
 
-// withoutEscapes decodes escapes within b, once.
-func withoutEscapes(b []byte) []byte {
+// withoutEscapes decodes escapes within b, once. With drop, it removes each "%" without two digits.
+func withoutEscapes(b []byte, drop bool) []byte {
 	to := b[:0]
 	for len(b) > 0 {
 		c, width := message.DecodeByte(b)
-		to, b = append(to, c), b[width:]
+		if !drop || c != '%' || width > 1 {
+			to = append(to, c)
+		}
+		b = b[width:]
 	}
 	return to
+}
+
+func turnBackslashes(b []byte) {
+	for i, c := range b {
+		if c == '\\' {
+			b[i] = '/'
+		}
+	}
 }
 
 // folded returns a decoded path with its letters beyond ASCII in lower case. Some of them are another

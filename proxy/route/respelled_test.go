@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // respelled returns the lines of text whose routes get the path of the request in some spelling.
@@ -121,6 +123,70 @@ func TestRespelledReferences(t *testing.T) {
 	f("GET %3f/admin")
 }
 
+// With raw_targets, a path may have backslashes, bytes beyond ASCII, and "%" without two digits.
+func TestRespelledRaw(t *testing.T) {
+	table := lines("/", "/admin/x", "=/status", "~/v[0-9]+/[a-z]+$", "/staff", "/caf%C3%A9", `~/w/[a-z\\]+$`)
+	f := func(path string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, "GET "+path); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", path, got, want)
+		}
+	}
+	for _, path := range []string{`/admin\x`, `/admin%5Cx`, `/admin%5cX\y`, `\admin/x`, `/%5Cadmin//\x`, `/ADMIN;a/\x`, `/%61dmin\%78`, "/adm%in/x", "/ad%min%5cx",
+		`/\host/admin/x`, `/\host\admin\x`, `\\host%2fadmin/x`, `//host%5cy/admin%5Cx`} {
+		if path[0] == '/' {
+			f(path, "/admin/x")
+		}
+	}
+	f(`/admin\xy`)
+	f(`/adminx\`)
+	f("/status%5c")
+	f("/%5Cstatus", "=/status")
+	f("/stat%us", "=/status")
+	f("/status%", "=/status")
+	f(`/v1\items`, "~/v[0-9]+/[a-z]+$")
+	f("/v1%5Citems", "~/v[0-9]+/[a-z]+$")
+	f("/v1/it%ems", "~/v[0-9]+/[a-z]+$")
+	f(`/w\a%5Cb`, `~/w/[a-z\\]+$`) // new URL() in JavaScript takes only the first for a slash
+	f("/\u017ftaff", "/staff")
+	f("/caf\u00e9", "/caf%C3%A9")
+	f("/CAF\u00c9/x", "/caf%C3%A9")
+	f("/caf\xe9")
+}
+
+// No endpoint sees a dot segment in a path that weir accepts, however it reads the path.
+func FuzzRawPaths(f *testing.F) {
+	for _, path := range []string{"/a%5Cb", `/a\..\admin`, "/a%5C..%5Cadmin", "/%2e%2e%5cadmin", "/a/.%./b", "/%.", "/..%;x", `/a;b\..`, "/a;b%2f%5c..", "/%u002e%u002e/",
+		"/%%2e.", "/%2%65", "/\xc3\xa4/%", "/.%3b", `/\\..`, "/a%zz", "/%5c.%5c", "/..%2f", "/%2E;x", `/.\`, "/.\xff", "/%00", "/%25%2e", "/a%2f;%5C/"} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		if strings.Contains(path, "?") || !strings.HasPrefix(path, "/") {
+			return
+		}
+		accepts := func(raw bool) bool {
+			var req message.Request
+			req.Reset()
+			req.RawTargets = raw
+			return req.SetTarget(req.StoreString(path)) == nil
+		}
+		if !accepts(true) {
+			if accepts(false) {
+				t.Fatalf("%q is accepted only without raw_targets", path)
+			}
+			return
+		}
+		for _, how := range append(readings, reading{}) {
+			read := string(appendRead(nil, []byte(path), how))
+			for segment := range strings.SplitSeq(read, "/") {
+				if segment == "." || segment == ".." || strings.Contains(read, "\x00") {
+					t.Fatalf("%q is accepted, and read as %q with %+v", path, read, how)
+				}
+			}
+		}
+	})
+}
+
 // Letters beyond ASCII have cases as well, and some are another case of an ASCII letter.
 func TestRespelledBeyondASCII(t *testing.T) {
 	table := lines("/", "/staff/keys", "=/caf%C3%A9", "/id", "~/v[0-9]+/secret", "~/skins/[a-z]+", "/k%C3")
@@ -172,7 +238,7 @@ func TestLeveled(t *testing.T) {
 	r := random{rand.New(rand.NewPCG(5, 6))}
 	for range 5000 {
 		path := r.path()
-		if got, want := lowered(string(appendRead(nil, []byte(path), reading{decode: true, merge: true}))), level(path); got != want {
+		if got, want := lowered(string(appendRead(nil, []byte(path), reading{turn: true, decode: true, late: true, merge: true}))), level(path); got != want {
 			t.Errorf("%s is leveled to %s, want %s", path, got, want)
 		}
 	}

@@ -254,7 +254,8 @@ func TestConditions(t *testing.T) {
 	f("N=203.0.113.0/24,2001:db8::/32", "GET / from ::ffff:203.0.113.9", true)
 	f("N=203.0.113.0/24,2001:db8::/32", "GET / from 2001:db8::1", true)
 	f("N=203.0.113.0/24,2001:db8::/32", "GET / from 192.0.2.1", false)
-	f("N=0.0.0.0/0", "GET /", false) // the client is unknown
+	f("N=0.0.0.0/0", "GET /", false)                  // the client is unknown
+	f("N=fe80::/10", "GET / from fe80::9%eth0", true) // a zone is not part of a network
 }
 
 // The header Upgrade is dropped like all headers about the connection, but the protocol counts for

@@ -3,14 +3,14 @@ package route
 import "github.com/weirproxy/weir/proxy/message"
 
 // longestSpelling returns the first match for any spelling of the path that an endpoint may
-// treat as the same path: with escapes decoded, slashes merged, and letters in another case. A
+// treat as the same path: with escapes decoded, backslashes as slashes, slashes merged, and letters in another case. A
 // longer text always goes before a shorter one, so the last match on the way down is the first
 // one in the order.
 func (x *index[T]) longestSpelling(path []byte, r *Request) (best *entry[T]) {
 	c := x.cursor()
 	last := byte(0)
 	for i := 0; i < len(path); {
-		b, width := message.DecodeByte(path[i:])
+		b, width := slashed(path[i:])
 		i += width
 		if b == '/' && last == '/' {
 			continue
@@ -26,6 +26,14 @@ func (x *index[T]) longestSpelling(path []byte, r *Request) (best *entry[T]) {
 		best = x.spelt(n, nil, r, best)
 	}
 	return best
+}
+
+// slashed is message.DecodeByte for an endpoint that takes a backslash for a slash. No path of a route has a backslash.
+func slashed(b []byte) (c byte, width int) {
+	if c, width = message.DecodeByte(b); c == '\\' {
+		c = '/'
+	}
+	return c, width
 }
 
 // spelt returns the first match of a node if the path goes on with rest, or otherwise.

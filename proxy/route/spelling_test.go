@@ -27,6 +27,9 @@ func TestAnySpelling(t *testing.T) {
 	for _, path := range []string{"/admin", "/admin/", "/admin/x", "//admin", "/admin//x", "///admin/", "/%61dmin", "/adm%69n/x", "/admin%2fx", "/admin%2Fx", "%2fadmin", "/ADMIN", "/%41dmin", "//%61DMIN%2F"} {
 		f(admin, path, true)
 	}
+	for _, path := range []string{`/\admin`, `/admin\x`, "/%5cADMIN%5C", `/admin\`} { // with raw_targets
+		f(admin, path, true)
+	}
 	for _, path := range []string{"/", "//", "*", "", "/adm", "/administrator", "/x/admin", "/%2561dmin", "/admin%20", "/admi", "/admi/n", "/admin;x"} {
 		f(admin, path, false)
 	}

@@ -20,6 +20,8 @@ type direction struct {
 	over    bool     // guarded by t.mu
 	// eager: the last step moved many bytes, so the next one begins with splice.
 	eager bool
+	// charged is what the direction has of the tunnel's account while it has a goroutine, in bytes.
+	charged int
 	// noSplice: splice does not work for these sockets.
 	noSplice bool
 }
@@ -57,12 +59,31 @@ func (d *direction) reverse() *direction {
 func (d *direction) run() {
 	defer d.rescue()
 	if d.copyAll() {
+		d.release()
 		d.t.ended(d)
 	}
 }
 
+// Running is what a direction with bytes to copy uses, in bytes: the stack of its goroutine, and its share of the
+// structures of the tunnel and of TLS.
+const Running = 12 << 10
+
+var errMemory = errors.New("the connection, its client network or the whole process has used up its share of limits.memory")
+
+// release gives back what a direction needs only while it has a goroutine.
+func (d *direction) release() {
+	d.t.Account.Release(d.charged)
+	d.charged = 0
+	d.t.Account.Settle()
+}
+
 // copyAll returns true when the direction has ended, false when it is parked.
 func (d *direction) copyAll() bool {
+	if !d.t.Account.Charge(Running) {
+		d.t.end(ReasonMemory, errMemory)
+		return true
+	}
+	d.charged = Running
 	if d.begin() != nil {
 		return true
 	}
@@ -73,7 +94,16 @@ func (d *direction) copyAll() bool {
 func (d *direction) Wake(park.Reason) { go d.run() }
 
 // park lets the direction wait for its source without a goroutine.
-func (d *direction) park() bool { return d.src().park(d) }
+func (d *direction) park() bool {
+	charged := d.charged
+	d.release() // before another goroutine may own d
+	if d.src().park(d) {
+		return true
+	}
+	d.t.Account.Force(charged)
+	d.charged = charged
+	return false
+}
 
 // doze parks a direction before its first read. If bytes are already there, the lot wakes it.
 func (d *direction) doze() bool {
@@ -113,6 +143,7 @@ func (d *direction) rescue() {
 	}
 	d.t.owner.Panicked(value, debug.Stack())
 	d.t.end(ReasonPanic, errPanicked)
+	d.release()
 	d.t.ended(d)
 }
 
@@ -155,6 +186,8 @@ func (d *direction) step(from *ConnEnd) bool {
 
 // copy moves bytes through a buffer. It holds the buffer only while there are bytes.
 func (d *direction) copy(from *ConnEnd) next {
+	d.t.Account.Force(conn.BufferSize) // a slow destination may hold it for long
+	defer d.t.Account.Release(conn.BufferSize)
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
 	for {

@@ -476,7 +476,7 @@ func (unlucky) Add(float64) { panic("no luck") }
 // Without the lot, tunnels wait in goroutines. Here no end has a descriptor, so none can be
 // parked.
 func TestTunnelWithoutLot(t *testing.T) {
-	client, endpoint, result, _ := memory(Options{})
+	client, endpoint, result, _ := inMemory(Options{})
 	go client.Write([]byte("up"))
 	wantBytes(t, endpoint, "up")
 	client.Close()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 )
 
 // End is one of the two ends: a ConnEnd or a StreamEnd. The caller owns and closes it.
@@ -87,6 +88,8 @@ type Options struct {
 	Lifetime time.Duration
 	// Sent and Received count bytes from client to endpoint and back; nil: not counted.
 	Sent, Received Counter
+	// Account is charged while the tunnel copies bytes; nil: nothing is charged.
+	Account *memory.Account
 }
 
 // DefaultIdle is the idle limit if Options.Idle is zero.
@@ -99,8 +102,9 @@ const (
 	ReasonEndpointReset = "endpoint_reset" // the endpoint's connection failed
 	ReasonIdle          = "idle"
 	ReasonLifetime      = "lifetime"
-	ReasonCut           = "cut"   // Cut was called on either end
-	ReasonPanic         = "panic" // a panic in weir
+	ReasonCut           = "cut"    // Cut was called on either end
+	ReasonPanic         = "panic"  // a panic in weir
+	ReasonMemory        = "memory" // the account refused what a direction needs
 )
 
 // Result describes how a tunnel ended.

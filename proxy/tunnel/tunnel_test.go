@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 )
 
 // TestMain makes package conn start its permanent goroutines before the first test. A
@@ -398,8 +400,8 @@ func TestIdleWhileBothEndsAreFull(t *testing.T) {
 	b.want(t, ReasonIdle)
 }
 
-// memory returns a tunnel between in-memory connections, for synctest.
-func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*conn.Conn) {
+// inMemory returns a tunnel between in-memory connections, for synctest.
+func inMemory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*conn.Conn) {
 	client, in := net.Pipe()
 	endpoint, out := net.Pipe()
 	ends = [2]*conn.Conn{conn.New(in), conn.New(out)}
@@ -416,7 +418,7 @@ func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*
 func TestIdleLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		client, endpoint, result, _ := memory(Options{Idle: 10 * time.Second})
+		client, endpoint, result, _ := inMemory(Options{Idle: 10 * time.Second})
 		for range 5 { // bytes either way keep both ends
 			time.Sleep(8 * time.Second)
 			go client.Write([]byte("up"))
@@ -438,7 +440,7 @@ func TestIdleLimit(t *testing.T) {
 func TestIdleLimitIsNeverAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		_, _, result, _ := memory(Options{})
+		_, _, result, _ := inMemory(Options{})
 		if r := <-result; r.Reason != ReasonIdle || time.Since(start) != DefaultIdle {
 			t.Errorf("ended with %q after %s, want idle after %s", r.Reason, time.Since(start), DefaultIdle)
 		}
@@ -448,7 +450,7 @@ func TestIdleLimitIsNeverAbsent(t *testing.T) {
 func TestLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		client, endpoint, result, _ := memory(Options{Idle: 10 * time.Second, Lifetime: 25 * time.Second})
+		client, endpoint, result, _ := inMemory(Options{Idle: 10 * time.Second, Lifetime: 25 * time.Second})
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		wg.Go(func() {
@@ -471,11 +473,39 @@ func TestLifetime(t *testing.T) {
 
 func TestCutInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, _, result, ends := memory(Options{})
+		_, _, result, ends := inMemory(Options{})
 		synctest.Wait()
 		ends[0].Cut()
 		if r := <-result; r.Reason != ReasonCut {
 			t.Errorf("ended with %q, want cut", r.Reason)
 		}
+	})
+}
+
+// A direction with a goroutine is charged. A tunnel that the account refuses ends.
+func TestTunnelIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.NewProcess(t.Context())
+		var account memory.Account
+		account.Open(p, netip.MustParsePrefix("192.0.2.1/32"), nil)
+		client, endpoint, result, _ := inMemory(Options{Account: &account})
+		synctest.Wait()
+		if n := account.Used(); n != 2*(Running+conn.BufferSize) { // such connections wait in a read
+			t.Errorf("two directions that wait have charged %d bytes", n)
+		}
+		client.Close()
+		endpoint.Close()
+		<-result
+		if n := account.Used(); n != 0 {
+			t.Errorf("%d bytes are charged after the end", n)
+		}
+		p.SetLimit(1)
+		account.Force(1 << 20)
+		_, _, result, _ = inMemory(Options{Account: &account})
+		if r := <-result; r.Reason != ReasonMemory || r.Err == nil {
+			t.Errorf("without memory, the tunnel ended with %+v", r)
+		}
+		account.Close()
+		time.Sleep(time.Minute) // until the shortage is over
 	})
 }

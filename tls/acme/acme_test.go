@@ -368,6 +368,15 @@ func TestChallengesOfOtherProcesses(t *testing.T) {
 		t.Error("a name that no entry has made the storage read")
 	}
 
+	before = slow.loads.Load()
+	for host, want := range map[string]bool{"app.example.org": true, "APP.example.org.": true, "alpn.example.org": true, "stranger.example.org": false, "[2001:db8::1]": false, "": false} {
+		if got := h.OrdersHTTP01(host); got != want {
+			t.Errorf("OrdersHTTP01(%q) = %v", host, got)
+		}
+	}
+	if slow.loads.Load() != before {
+		t.Error("OrdersHTTP01 made the storage read")
+	}
 	cert, err := h.TLSALPN01(&tls.ClientHelloInfo{ServerName: "alpn.example.org"})
 	if err != nil || cert == nil {
 		t.Errorf("TLSALPN01: %v", err)

@@ -16,6 +16,8 @@ import (
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 	"github.com/miekg/dns"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // HTTP01 returns the answer to a request for token at host (RFC 8555, section 8.3), if
@@ -24,10 +26,7 @@ import (
 func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) {
 	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
 	defer cancel()
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	c, err := m.challenge(ctx, nameOf(host), acme.ChallengeTypeHTTP01)
+	c, err := m.challenge(ctx, nameOfHost(host), acme.ChallengeTypeHTTP01)
 	if err == nil && c.Token != token {
 		err = errUnknown
 	}
@@ -36,6 +35,22 @@ func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) 
 		return "", false
 	}
 	return c.KeyAuthorization, true
+}
+
+// OrdersHTTP01 reports whether an entry has the host, or may obtain it on demand, and uses
+// HTTP-01. It reads no storage. host has no port.
+func (m *Manager) OrdersHTTP01(host string) bool {
+	return slices.ContainsFunc(m.authoritiesOf(nameOfHost(host)), func(a *authority) bool {
+		return slices.Contains(a.settings.Challenges, config.ChallengeHTTP01)
+	})
+}
+
+// nameOfHost is nameOf for the host of a request, where an IPv6 address has brackets.
+func nameOfHost(host string) string {
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	return nameOf(host)
 }
 
 // TLSALPN01 returns the certificate for a handshake that offers only the protocol

@@ -15,13 +15,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/disk"
 	"github.com/weirproxy/weir/tls/hello"
 )
 
@@ -147,18 +147,7 @@ func openFiles(source config.Certificate, previous *entry, read func(path string
 	return parsePair(source, certPEM, keyPEM, digest)
 }
 
-// readFile reads a regular file. It refuses a pipe, which might never end and would block
-// a reload.
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
-	}
-	return os.ReadFile(path)
-}
+func readFile(path string) ([]byte, error) { return disk.Read(path, config.MaxPEM) }
 
 // openPair makes the entry for a pair, which came without files. weir uses the
 // certificate for the pair's hosts, whatever names the certificate contains. Without a

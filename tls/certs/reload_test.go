@@ -209,7 +209,7 @@ func TestPipesAreNoCertificates(t *testing.T) {
 	if err := errors.Join(os.Remove(c.CertFile), syscall.Mkfifo(c.CertFile, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Reload(); err == nil || !strings.Contains(err.Error(), "app.crt is not a file") {
+	if _, err := s.Reload(); err == nil || !strings.Contains(err.Error(), "app.crt: it is not a regular file") {
 		t.Errorf("the error is %v", err)
 	}
 	if name, _ := served(t, s, modern, "app.example.org"); name != "app" {

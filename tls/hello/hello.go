@@ -1,45 +1,42 @@
 // Package hello reads the ClientHello of a TLS connection without completing a handshake.
-// It returns what the client requests, and every byte read from the socket, so that the
-// next reader of the stream gets them.
+// It returns the name that the client requests, and every byte read from the socket, so that
+// the next reader of the stream gets them.
 //
-// crypto/tls does the parsing. weir has no parser of its own, because it could read a
-// ClientHello differently from the handshake that follows. weir would then choose a route
-// or a TLS policy for a name that the handshake never sees (CVE-2026-32305: a
-// sniffer gave up on a ClientHello cut into pieces).
+// The ClientHello may be for an endpoint whose TLS weir passes through, and not for crypto/tls.
+// So this parser accepts what crypto/tls refuses: unknown, repeated or malformed extensions. It
+// is strict about the name alone, because weir chooses a route by it: a name that the endpoint
+// or crypto/tls could read differently is an error (CVE-2026-32305: a sniffer gave up on a
+// ClientHello cut into pieces). FuzzRead compares the name with that of crypto/tls.
 package hello
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strings"
-	"time"
 )
 
-// DefaultMax is the default limit of Read, in bytes. crypto/tls accepts a ClientHello of
-// up to 64 KiB. Real ones, including post-quantum key shares, are smaller than 2 KiB.
+// DefaultMax is the default limit of Read, in bytes, and that of crypto/tls. Real ones, including post-quantum key shares, are smaller than 2 KiB.
 const DefaultMax = 64 << 10
 
 // ErrTooLong is in Read's error if the limit was reached before the ClientHello was
 // complete.
 var ErrTooLong = errors.New("it is too long")
 
+// ErrMalformed is in Read's error if the stream begins with TLS, but not with a ClientHello in
+// which weir finds the name. The error says why.
+var ErrMalformed = errors.New("malformed ClientHello")
+
 // Info is what a client requests before anything is authenticated or encrypted.
 type Info struct {
 	// ServerName is the SNI as Name returns it; empty if the client sent none.
 	ServerName string
-	// ALPN lists the application protocols that the client offers, in its order.
-	ALPN []string
-	// Versions are the TLS versions that the client offers, as crypto/tls numbers, in its
-	// order.
-	Versions []uint16
-	// CipherSuites are the IDs of the cipher suites that the client offers, in its order.
-	CipherSuites []uint16
-	// SSLv2 reports that the ClientHello has the format of SSLv2, see sslv2.go. All other
-	// fields are then empty.
+	// SSLv2 reports that the ClientHello has the format of SSLv2, see sslv2.go. There is then
+	// no name.
 	SSLv2 bool
 }
 
@@ -48,21 +45,24 @@ type Info struct {
 // beyond the ClientHello. The caller owns both. Read reads at most max bytes; zero or
 // less means DefaultMax.
 //
-// An error means that the stream does not begin with a ClientHello that crypto/tls
-// accepts, nor with one in the format of SSLv2, or that reading failed. Then there is no
-// Info, and the caller must close the connection: it must not continue as if there were
-// no SNI. Read never writes to the connection, not even an alert. Deadlines are those of
-// r. Reads of r must block (not conn.Conn inside Await).
+// An error means that the stream does not begin with a ClientHello, or that its name can be
+// read in more than one way, or that reading failed. If the stream is no TLS, the error is a
+// tls.RecordHeaderError, as that of crypto/tls. With an error there is no Info, and the caller
+// must close the connection: it must not continue as if there were no SNI. Read never writes
+// to the connection, not even an alert. Deadlines are those of r. Reads of r must block (not
+// conn.Conn inside Await).
 func Read(r io.Reader, max int) (Info, []byte, error) {
 	if max <= 0 {
 		max = DefaultMax
 	}
 	rec := &recorder{r: r, max: max}
-	err := tls.Server(rec, parse).Handshake()
-	if rec.seen {
-		return rec.info, rec.taken, nil
-	}
-	if err = rec.sslv2(err); err == nil {
+	message, err := rec.message()
+	if err == nil {
+		var name string
+		if name, err = nameIn(message); err == nil {
+			return Info{ServerName: name}, rec.taken, nil
+		}
+	} else if err = rec.sslv2(err); err == nil {
 		return Info{SSLv2: true}, rec.taken, nil
 	}
 	return Info{}, nil, fmt.Errorf("reading the ClientHello: %w", err)
@@ -91,52 +91,104 @@ func lower(s string) string {
 	return string(b)
 }
 
-// errParsed ends a handshake after the ClientHello was parsed.
-var errParsed = errors.New("the ClientHello was read")
-
-// parse is shared by all reads. crypto/tls calls GetConfigForClient after it parsed the
-// ClientHello and before it uses it. The recorder, which crypto/tls has as its
-// connection, gets the result.
-var parse = &tls.Config{
-	GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		rec := h.Conn.(*recorder)
-		rec.seen = true
-		rec.info = Info{
-			ServerName:   Name(h.ServerName),
-			ALPN:         slices.Clone(h.SupportedProtos),
-			Versions:     slices.Clone(h.SupportedVersions),
-			CipherSuites: slices.Clone(h.CipherSuites),
-		}
-		return nil, errParsed
-	},
-}
-
-// recorder is the connection for crypto/tls. It keeps all bytes that it reads, and
-// discards all bytes that crypto/tls writes. crypto/tls first asks for five bytes only.
-// recorder reads more, so that a ClientHello of usual size takes one system call.
+// recorder reads records, and keeps all bytes that it reads. It reads more than the header of
+// a record at once, so that a ClientHello of usual size takes one system call.
 type recorder struct {
 	r     io.Reader
 	max   int
 	taken []byte // all bytes read from r
-	given int    // number of bytes of taken that crypto/tls has read
-	info  Info
-	seen  bool
+	used  int    // bytes of taken that records before the next one have used
+}
+
+// The parts of TLS that a ClientHello needs (RFC 8446, sections 4 and 5.1).
+const (
+	recordAlert     = 21
+	recordHandshake = 22
+	recordHeader    = 5       // bytes
+	maxRecord       = 1 << 14 // bytes
+	maxWarnings     = 16      // alerts in a row, as crypto/tls ignores them
+	typeHello       = 1
+	messageHeader   = 4 // bytes
+)
+
+// message returns the body of the ClientHello. It joins the parts in several records.
+func (c *recorder) message() ([]byte, error) {
+	var message []byte
+	for warnings := 0; ; {
+		kind, data, err := c.record()
+		switch {
+		case err != nil:
+			return nil, err
+		case kind == recordAlert:
+			if warnings++; warnings > maxWarnings {
+				return nil, fmt.Errorf("%w: too many alerts", ErrMalformed)
+			}
+			continue
+		case len(data) == 0:
+			return nil, fmt.Errorf("%w: an empty record", ErrMalformed)
+		}
+		warnings = 0
+		if message = append(message, data...); message[0] != typeHello {
+			return nil, fmt.Errorf("%w: the first message has type %d", ErrMalformed, message[0])
+		}
+		if len(message) < messageHeader {
+			continue
+		}
+		length := int(binary.BigEndian.Uint32(message)) & 0xffffff
+		if length > DefaultMax {
+			return nil, fmt.Errorf("%w: a message of %d bytes", ErrTooLong, length)
+		}
+		if len(message) >= messageHeader+length {
+			return message[messageHeader : messageHeader+length], nil
+		}
+	}
+}
+
+// record returns the next record. An alert that does not end the connection has no data.
+func (c *recorder) record() (kind byte, data []byte, err error) {
+	head, err := c.next(recordHeader)
+	if err != nil {
+		return 0, nil, err
+	}
+	kind, length := head[0], int(binary.BigEndian.Uint16(head[3:]))
+	if kind != recordHandshake && kind != recordAlert || head[1] >= 0x10 {
+		return 0, nil, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake", RecordHeader: [recordHeader]byte(head)}
+	}
+	if length > maxRecord {
+		return 0, nil, fmt.Errorf("%w: a record of %d bytes", ErrMalformed, length)
+	}
+	if data, err = c.next(length); err != nil || kind == recordHandshake {
+		return kind, data, err
+	}
+	const warning, closeNotify = 1, 0
+	switch {
+	case length != 2:
+		return 0, nil, fmt.Errorf("%w: an alert of %d bytes", ErrMalformed, length)
+	case data[1] == closeNotify:
+		return 0, nil, io.EOF
+	case data[0] != warning:
+		return 0, nil, &net.OpError{Op: "remote error", Err: tls.AlertError(data[1])}
+	}
+	return kind, nil, nil
+}
+
+// next returns the next n bytes.
+func (c *recorder) next(n int) ([]byte, error) {
+	for len(c.taken) < c.used+n {
+		if err := c.fill(); err != nil {
+			if err == io.EOF && len(c.taken) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	c.used += n
+	return c.taken[c.used-n : c.used], nil
 }
 
 // readAhead is the size of the buffer for one read, in bytes, unless the limit leaves
 // less.
 const readAhead = 2 << 10
-
-func (c *recorder) Read(p []byte) (int, error) {
-	if c.given == len(c.taken) {
-		if err := c.fill(); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(p, c.taken[c.given:])
-	c.given += n
-	return n, nil
-}
 
 // fill reads at least one byte from r, or returns an error.
 func (c *recorder) fill() error {
@@ -160,11 +212,3 @@ func (c *recorder) fill() error {
 }
 
 const maxEmptyReads = 100
-
-func (c *recorder) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *recorder) Close() error                     { return nil }
-func (c *recorder) LocalAddr() net.Addr              { return nil }
-func (c *recorder) RemoteAddr() net.Addr             { return nil }
-func (c *recorder) SetDeadline(time.Time) error      { return nil }
-func (c *recorder) SetReadDeadline(time.Time) error  { return nil }
-func (c *recorder) SetWriteDeadline(time.Time) error { return nil }

@@ -42,9 +42,13 @@ func request(c *tls.Config, p config.TLSPolicy) (*exam, error) {
 		return nil, fmt.Errorf("%s %w", p.ClientAuthCA, err)
 	}
 	e := &exam{roots: x509.NewCertPool(), between: x509.NewCertPool(), cas: cas, depth: p.ClientAuthDepth, of: p.ClientAuthCA}
-	c.ClientCAs = x509.NewCertPool() // their names tell clients which certificate to choose
+	if config.NamesFit(cas) {
+		c.ClientCAs = x509.NewCertPool() // their names tell clients which certificate to choose
+	}
 	for _, ca := range cas {
-		c.ClientCAs.AddCert(ca)
+		if c.ClientCAs != nil {
+			c.ClientCAs.AddCert(ca)
+		}
 		if isSelfSigned(ca) {
 			e.roots.AddCert(ca)
 		} else {

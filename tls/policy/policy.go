@@ -39,7 +39,8 @@ type Policy struct {
 	Scope string
 
 	revoked *revocation // nil: client certificates cannot be revoked
-	exam    *exam       // of client certificates about which routes decide; nil: this package decides
+	clients *clientVerifier
+	exam    *exam // of client certificates about which routes decide; nil: this package decides
 
 	http2  *Policy // the variant with HTTP/2; nil: there is none
 	others *offers // the variants with other protocols
@@ -70,12 +71,13 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 	}
 	revoked, err := newRevocation(p)
 	var exam *exam
+	var clients *clientVerifier
 	switch {
 	case err != nil || p.ClientAuth == config.ClientAuthNone:
 	case p.ClientAuth == config.ClientAuthReport:
 		exam, err = request(c, p)
 	default:
-		err = authenticate(c, p, revoked)
+		clients, err = authenticate(c, p, revoked)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
@@ -84,7 +86,7 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		c.ClientAuth = tls.RequestClientCert
 	}
 	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, SHA1: p.SHA1,
-		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked, exam: exam}
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked, exam: exam, clients: clients}
 	made.others = &offers{attach: func(c *tls.Config) { attach(made.Scope, c) }, made: make(map[string]*Policy)}
 	made.prepareHTTP2()
 	made.others.attach(c)
@@ -120,23 +122,42 @@ func implemented(id uint16) bool {
 }
 
 // authenticate makes c request client certificates.
-func authenticate(c *tls.Config, p config.TLSPolicy, revoked *revocation) error {
-	c.ClientCAs = x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(p.ClientAuthPool) {
-		return fmt.Errorf("client_auth: the file %s named by ca contains no PEM certificate; without a CA weir cannot verify client certificates", p.ClientAuthCA)
-	}
-	switch p.ClientAuth {
-	case config.ClientAuthRequest:
-		c.ClientAuth = tls.VerifyClientCertIfGiven
-	case config.ClientAuthRequire:
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-	default:
-		return fmt.Errorf("client_auth: mode %q is neither request nor require", p.ClientAuth)
+func authenticate(c *tls.Config, p config.TLSPolicy, revoked *revocation) (*clientVerifier, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(p.ClientAuthPool) {
+		return nil, fmt.Errorf("client_auth: the file %s named by ca contains no PEM certificate; without a CA weir cannot verify client certificates", p.ClientAuthCA)
 	}
 	required := p.ClientAuth == config.ClientAuthRequire
-	roots := c.ClientCAs
-	c.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, roots, required, revoked) }
-	return nil
+	if !required && p.ClientAuth != config.ClientAuthRequest {
+		return nil, fmt.Errorf("client_auth: mode %q is neither request nor require", p.ClientAuth)
+	}
+	cas, err := config.Authorities(p.ClientAuthPool)
+	if err != nil {
+		return nil, fmt.Errorf("client_auth: the file %s named by ca %w", p.ClientAuthCA, err)
+	}
+	v := &clientVerifier{roots: roots, required: required, revoked: revoked, alone: !config.NamesFit(cas)}
+	c.VerifyConnection = v.verify
+	switch {
+	case v.alone && required:
+		c.ClientAuth = tls.RequireAnyClientCert
+	case v.alone:
+		c.ClientAuth = tls.RequestClientCert
+	case required:
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, roots
+	default:
+		c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, roots
+	}
+	return v, nil
+}
+
+// clientVerifier verifies the client certificates of a policy, beside crypto/tls or alone.
+type clientVerifier struct {
+	roots    *x509.CertPool
+	required bool
+	revoked  *revocation // nil: certificates cannot be revoked
+	// alone means that crypto/tls does not verify certificates: it would send the names of all CAs
+	// to the client, and they do not fit into a handshake.
+	alone bool
 }
 
 // ErrClientCertificate is in the error of a handshake if weir no longer accepts the
@@ -147,30 +168,45 @@ var ErrClientCertificate = errors.New("the client certificate is not acceptable"
 // refuses a certificate that has expired since, or whose CA is no longer trusted
 // (CVE-2025-68121: a resumption without this check). It refuses revoked certificates in
 // both kinds of handshake.
-func verify(s tls.ConnectionState, roots *x509.CertPool, required bool, revoked *revocation) error {
+func (v *clientVerifier) verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
-		if required {
+		if v.required {
 			return fmt.Errorf("%w: the client sent none, and client_auth requires one", ErrClientCertificate)
 		}
 		return nil
 	}
-	if !s.DidResume {
-		return revoked.check(s.VerifiedChains, time.Now()) // crypto/tls has just verified it
+	if !s.DidResume && !v.alone {
+		return v.revoked.check(s.VerifiedChains, time.Now()) // crypto/tls has just verified it
 	}
+	now := time.Now()
+	chains, err := v.chains(&s, now)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrClientCertificate, err)
+	}
+	return v.revoked.check(chains, now)
+}
+
+// chains verifies the client certificate of a connection.
+func (v *clientVerifier) chains(s *tls.ConnectionState, now time.Time) ([][]*x509.Certificate, error) {
 	options := x509.VerifyOptions{
-		Roots:         roots,
+		Roots:         v.roots,
 		Intermediates: x509.NewCertPool(),
-		CurrentTime:   time.Now(),
+		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	for _, c := range s.PeerCertificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	chains, err := s.PeerCertificates[0].Verify(options)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrClientCertificate, err)
+	return s.PeerCertificates[0].Verify(options)
+}
+
+// State returns the state of a connection under p. Its VerifiedChains are those of the client
+// certificate, whether crypto/tls or p has verified it.
+func (p *Policy) State(s tls.ConnectionState) tls.ConnectionState {
+	if p.clients != nil && p.clients.alone && len(s.PeerCertificates) > 0 {
+		s.VerifiedChains, _ = p.clients.chains(&s, time.Now()) // the handshake has succeeded; an error can only be that it has expired since
 	}
-	return revoked.check(chains, options.CurrentTime)
+	return s
 }
 
 // scope returns everything that a resumed session takes over from its first handshake.

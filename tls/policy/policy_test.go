@@ -11,7 +11,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/netip"
 	"slices"
@@ -66,6 +68,21 @@ func newAuthority(t testing.TB, name string) authority {
 	}
 	return authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
+
+// manyCAs are certificates in PEM whose names do not fit into a handshake.
+var manyCAs = sync.OnceValue(func() (all []byte) {
+	key := newKey(false)
+	for i := range 600 {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(1000 * time.Hour),
+			Subject: pkix.Name{CommonName: fmt.Sprint("Partner ", i), Organization: []string{strings.Repeat("x", 64)}, OrganizationalUnit: []string{strings.Repeat("y", 64)}}}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return all
+})
 
 // issue makes a certificate for a client or server that ends at notAfter.
 func (a authority) issue(t testing.TB, name string, rsaKey bool, notAfter time.Time) *tls.Certificate {

@@ -66,7 +66,7 @@ func HandshakeResult(err error) string {
 		return resultOfVerification(err)
 	case errors.As(err, &record):
 		return resultOfRecord(string(record.RecordHeader[:]))
-	case errors.Is(err, hello.ErrTooLong), errors.Is(err, hello.ErrBadSSLv2):
+	case errors.Is(err, hello.ErrTooLong), errors.Is(err, hello.ErrMalformed), errors.Is(err, hello.ErrBadSSLv2):
 		return ResultBadRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return ResultTimeout

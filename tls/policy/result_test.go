@@ -39,6 +39,7 @@ func TestHandshakeResultOfErrors(t *testing.T) {
 	f(fmt.Errorf("shaking hands: %w", tls.RecordHeaderError{Msg: "no"}), ResultBadRecord)
 	f(fmt.Errorf("%w: over 5 bytes", hello.ErrTooLong), ResultBadRecord)
 	f(fmt.Errorf("reading: %w", hello.ErrBadSSLv2), ResultBadRecord)
+	f(fmt.Errorf("%w: two names", hello.ErrMalformed), ResultBadRecord)
 	f(&net.OpError{Op: "remote error", Err: tls.AlertError(48)}, ResultClientRefused)
 	f(&net.OpError{Op: "local error", Err: tls.AlertError(20)}, ResultBadRecord)
 	f(fmt.Errorf("%w: no", ErrClientCertificate), ResultClientCertificate)

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,13 +86,15 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 	ofIssuing := write("issuing", issuing.revoke(t, time.Hour, bad.Leaf))
 	f := func(what string, pool []byte, cert *tls.Certificate, want string, files ...string) {
 		t.Helper()
-		p := revocable(t, NewCRLs(prometheus.NewRegistry()), server, pool, keyring{}.attach, files...)
-		for _, version := range sessionVersions {
-			cl := client(version, cert)
-			cl.ServerName = "a.example.org"
-			_, err := shake(t, two(p, p), cl)
-			if got := HandshakeResult(err); got != want {
-				t.Errorf("%s, %s: %s (%v), want %s", what, tls.VersionName(version), got, err, want)
+		for _, more := range [][]byte{nil, manyCAs()} {
+			p := revocable(t, NewCRLs(prometheus.NewRegistry()), server, append(slices.Clone(pool), more...), keyring{}.attach, files...)
+			for _, version := range sessionVersions {
+				cl := client(version, cert)
+				cl.ServerName = "a.example.org"
+				_, err := shake(t, two(p, p), cl)
+				if got := HandshakeResult(err); got != want {
+					t.Errorf("%s, %s, %d more bytes of CAs: %s (%v), want %s", what, tls.VersionName(version), len(more), got, err, want)
+				}
 			}
 		}
 	}
@@ -127,7 +130,13 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 // After a revocation, the client can neither resume its session nor send another request
 // on an open connection. Other clients can do both.
 func TestRevocationEndsSessions(t *testing.T) {
+	testRevocationEndsSessions(t, nil)
+	testRevocationEndsSessions(t, manyCAs())
+}
+
+func testRevocationEndsSessions(t *testing.T, more []byte) {
 	ca := newAuthority(t, "ca")
+	pool := append(slices.Clone(ca.pem), more...)
 	later := time.Now().Add(time.Hour)
 	server, good, bad := ca.issue(t, "a.example.org", false, later), ca.issue(t, "good", false, later), ca.issue(t, "bad", false, later)
 	for _, version := range sessionVersions {
@@ -135,7 +144,7 @@ func TestRevocationEndsSessions(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		crls := NewCRLs(reg)
 		keys := keyring{}
-		p := revocable(t, crls, server, ca.pem, keys.attach, path)
+		p := revocable(t, crls, server, pool, keys.attach, path)
 		clients := map[*tls.Certificate]*tls.Config{good: client(version, good), bad: client(version, bad)}
 		for _, cl := range clients {
 			cl.ServerName = "a.example.org"
@@ -179,7 +188,7 @@ func TestRevocationEndsSessions(t *testing.T) {
 		if _, err := shake(t, two(p, p), client(version, bad)); err == nil {
 			t.Error("a broken file lets revoked certificates in")
 		}
-		again := revocable(t, crls, server, ca.pem, keys.attach, path) // a reload of the configuration
+		again := revocable(t, crls, server, pool, keys.attach, path) // a reload of the configuration
 		if again.revoked.files[0] != p.revoked.files[0] {
 			t.Error("a reload reads what is in use anew")
 		}

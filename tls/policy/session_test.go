@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,12 +108,13 @@ func TestClientAuth(t *testing.T) {
 	cert := ca.issue(t, "a.example.org", false, later)
 	good, wrong := ca.issue(t, "good", false, later), stranger.issue(t, "wrong", false, later)
 	expired := ca.issue(t, "expired", false, time.Now().Add(-time.Minute))
+	var more []byte // CAs beside ca
 	f := func(mode config.ClientAuthMode, given *tls.Certificate, want string) {
 		t.Helper()
 		for _, version := range []uint16{tls.VersionTLS10, tls.VersionTLS12, tls.VersionTLS13} {
 			p := anything()
 			if p.ClientAuth = mode; mode != config.ClientAuthNone {
-				p.ClientAuthPool = ca.pem
+				p.ClientAuthPool = append(slices.Clone(ca.pem), more...)
 			}
 			cl := client(version)
 			if given != nil {
@@ -127,25 +129,29 @@ func TestClientAuth(t *testing.T) {
 	}
 	f(config.ClientAuthNone, nil, ResultOK)
 	f(config.ClientAuthNone, wrong, ResultOK) // weir does not request it, so the client does not send it
-	f(config.ClientAuthRequest, nil, ResultOK)
-	f(config.ClientAuthRequest, good, ResultOK)
-	f(config.ClientAuthRequest, wrong, ResultClientCertificate)
-	f(config.ClientAuthRequest, expired, ResultClientCertificate)
-	f(config.ClientAuthRequire, nil, ResultClientCertificate)
-	f(config.ClientAuthRequire, good, ResultOK)
-	f(config.ClientAuthRequire, wrong, ResultClientCertificate)
-	f(config.ClientAuthRequire, expired, ResultClientCertificate)
+	for _, more = range [][]byte{nil, manyCAs()} {
+		f(config.ClientAuthRequest, nil, ResultOK)
+		f(config.ClientAuthRequest, good, ResultOK)
+		f(config.ClientAuthRequest, wrong, ResultClientCertificate)
+		f(config.ClientAuthRequest, expired, ResultClientCertificate)
+		f(config.ClientAuthRequire, nil, ResultClientCertificate)
+		f(config.ClientAuthRequire, good, ResultOK)
+		f(config.ClientAuthRequire, wrong, ResultClientCertificate)
+		f(config.ClientAuthRequire, expired, ResultClientCertificate)
+		f(config.ClientAuthReport, nil, ResultOK)
+		f(config.ClientAuthReport, wrong, ResultOK)
+	}
 }
 
 // A resumed session has no advantage over a full handshake: its certificate must be valid now, and for the
 // current CA.
 func TestResumptionVerifiesAgain(t *testing.T) {
-	for _, version := range sessionVersions {
+	f := func(version uint16, more []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			ca := newAuthority(t, "ca")
 			cert := ca.issue(t, "a.example.org", false, time.Now().Add(90*time.Hour))
 			short := ca.issue(t, "client", false, time.Now().Add(time.Hour))
-			p := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: ca.pem}, cert, sharedKeys)
+			p := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: append(slices.Clone(ca.pem), more...)}, cert, sharedKeys)
 			cl := client(version, short)
 			over := func(p *Policy) (tls.ConnectionState, error) {
 				a, b := newPipe()
@@ -157,9 +163,13 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 			if state, err := over(p); err != nil || !state.DidResume || len(state.PeerCertificates) == 0 {
 				t.Errorf("%s: resumed %v, error %v", tls.VersionName(version), state.DidResume, err)
 			}
+			chains := p.State(tls.ConnectionState{PeerCertificates: []*x509.Certificate{short.Leaf}}).VerifiedChains
+			if more != nil && (len(chains) != 1 || len(chains[0]) != 2 || !chains[0][1].Equal(ca.cert)) {
+				t.Errorf("%s: the verified chains are %v", tls.VersionName(version), chains)
+			}
 			// The keys are shared on purpose: even then, the CA check refuses the client.
 			other := newAuthority(t, "other")
-			moved := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: other.pem}, cert, sharedKeys)
+			moved := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: append(slices.Clone(other.pem), more...)}, cert, sharedKeys)
 			if _, err := over(moved); HandshakeResult(err) != ResultClientCertificate {
 				t.Errorf("%s: with another CA: %v", tls.VersionName(version), err)
 			}
@@ -168,6 +178,10 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 				t.Errorf("%s: expired since: %v", tls.VersionName(version), err)
 			}
 		})
+	}
+	for _, version := range sessionVersions {
+		f(version, nil)
+		f(version, manyCAs())
 	}
 }
 
@@ -184,7 +198,7 @@ func TestVerify(t *testing.T) {
 		if leaf != nil {
 			s.PeerCertificates = []*x509.Certificate{leaf, other.cert}
 		}
-		err := verify(s, roots, required, nil)
+		err := (&clientVerifier{roots: roots, required: required}).verify(s)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrClientCertificate) {
 			t.Errorf("leaf %v, resumed %v, required %v: %v", leaf != nil, resumed, required, err)
 		}

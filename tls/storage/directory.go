@@ -13,12 +13,16 @@ import (
 
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // The directory contains private keys, so no other user may access it.
 const (
 	folderMode = 0o700
 	fileMode   = 0o600
+	// maxFile limits a file in bytes, so that a foreign one cannot use up the memory.
+	maxFile = 16 << 20
 )
 
 // directory is a storage in files. certmagic reads and writes the files; weir sets their
@@ -91,7 +95,11 @@ func makeFolders(path string) error {
 		}
 		return err
 	}
-	return os.Chmod(path, folderMode)
+	f, err := disk.OpenFolder(path) // by the descriptor: something else may take the place meanwhile
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(folderMode), f.Close())
 }
 
 func (d *directory) String() string { return d.files.Path }
@@ -148,11 +156,14 @@ func (d *directory) Load(ctx context.Context, key string) ([]byte, error) {
 	if err == nil && info.Mode().Perm()&^fileMode != 0 {
 		// For example, a user copied it here. If this process may not change the mode, it
 		// still reads the file.
-		os.Chmod(d.files.Filename(k), fileMode)
+		if f, err := disk.OpenOwn(d.files.Filename(k), os.O_RDONLY, 0); err == nil {
+			f.Chmod(fileMode)
+			f.Close()
+		}
 	}
 	var value []byte
 	if err == nil {
-		value, err = d.files.Load(ctx, k)
+		value, err = disk.Read(d.files.Filename(k), maxFile)
 	}
 	if err != nil {
 		return nil, failed(d, "load", key, notExist(err))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/certmagic"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // certmagic's own locks are files: a lock is held while its file exists and has a recent
@@ -138,7 +140,7 @@ func lockFile(path string) (*os.File, error) {
 	if err := makeFolders(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, fileMode)
+	f, err := disk.OpenOwn(path, os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
 		return nil, err
 	}

@@ -26,5 +26,9 @@ func checkTLS(cfg *config.Config) ([]tls.EncryptedClientHelloKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keys, errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies, cfg.Backends))
+	err = errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies, cfg.Backends))
+	for i := 0; i < len(cfg.TLSPolicies) && err == nil; i++ {
+		err = policy.Try(cfg.TLSPolicies[i])
+	}
+	return keys, err
 }

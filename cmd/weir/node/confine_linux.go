@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/disk"
 )
 
 // keptCapabilities are the capabilities that weir keeps if it was started with them: for
@@ -33,15 +34,33 @@ var keptCapabilities = []struct {
 	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE", true},
 }
 
-// keepInput makes it possible to read standard input twice, before and after confine.
-func keepInput() error {
-	text, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput))
-	if err != nil {
-		return fmt.Errorf("cannot read standard input: %w", err)
+// keepInput makes it possible to read standard input, or a pipe, twice: before and after confine. It returns
+// the path for it.
+func keepInput(path string) (string, error) {
+	var in *os.File
+	if path == "-" {
+		in = os.Stdin
+	} else if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return path, nil
 	}
+	if _, again := os.LookupEnv(confinedEnv); again {
+		return "-", nil
+	}
+	text, err := disk.ReadStream(in, path, maxInput)
+	if err == nil {
+		err = replaceInput(text)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read the configuration from a pipe: %w", err)
+	}
+	return "-", nil
+}
+
+// replaceInput makes text the content of standard input.
+func replaceInput(text []byte) error {
 	fd, err := unix.MemfdCreate("weir.yaml", 0)
 	if err != nil {
-		return fmt.Errorf("cannot keep standard input: %w", err)
+		return err
 	}
 	defer unix.Close(fd)
 	f := os.NewFile(uintptr(fd), "weir.yaml")
@@ -52,10 +71,7 @@ func keepInput() error {
 		err = unix.Dup3(fd, 0, 0)
 	}
 	runtime.KeepAlive(f)
-	if err != nil {
-		return fmt.Errorf("cannot keep standard input: %w", err)
-	}
-	return nil
+	return err
 }
 
 // maxInput limits standard input; a configuration may not be larger.
@@ -183,18 +199,9 @@ func (a account) prepare(places []written, change bool) error {
 			}
 			continue
 		}
-		if w.folder {
-			err = makeFolder(w.path)
-		} else if f, openErr := os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, w.mode()); openErr == nil {
-			err = f.Close()
-		} else {
-			err = openErr
-		}
+		err = a.make(w)
 		if !w.folder && errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: the folder %s does not exist, so %s cannot be made for the user %s; make the folder, or give another path", w.key, filepath.Dir(w.path), w.path, a.name)
-		}
-		if err == nil {
-			err = os.Lchown(w.path, a.uid, a.gid)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: cannot make %s for the user %s: %w", w.key, w.path, a.name, err)
@@ -204,6 +211,24 @@ func (a account) prepare(places []written, change bool) error {
 		return nil
 	}
 	return errors.Join(a.unwritable(places)...)
+}
+
+// make creates a file or a folder for the user a. It gives it away by its descriptor: something else may
+// take the place of the path meanwhile.
+func (a account) make(w written) error {
+	var f *os.File
+	var err error
+	if w.folder {
+		if err = makeFolder(w.path); err == nil {
+			f, err = disk.OpenFolder(w.path)
+		}
+	} else {
+		f, err = disk.OpenOwn(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, w.mode())
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chown(a.uid, a.gid), f.Close())
 }
 
 // makeFolder creates a folder that only its owner may enter. Missing folders above it may

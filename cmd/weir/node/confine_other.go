@@ -18,7 +18,7 @@ func confine(cfg *config.Config) (*confined, error) {
 	return &confined{Missing: []string{"weir drops privileges on Linux alone"}}, nil
 }
 
-func keepInput() error { return nil }
+func keepInput(path string) (string, error) { return path, nil }
 
 func privileges() []zap.Field { return nil }
 

@@ -152,7 +152,11 @@ const (
 	lameDuckOver  = "drain.lame_duck is over"
 	lameDuckQuiet = "no connection arrived for drain.until_quiet"
 	lameDuckCut   = "a second signal"
+	lameDuckAlone = "nobody has asked the health port for a minute"
 )
+
+// unasked is the time without a request to the health port after which weir waits for no load balancer.
+const unasked = time.Minute
 
 // quietLook is how often weir looks whether load balancers have become quiet.
 const quietLook = 100 * time.Millisecond
@@ -161,6 +165,9 @@ const quietLook = 100 * time.Millisecond
 // the wait has ended. It ends early when load balancers have become quiet, if the configuration
 // says so.
 func (s *server) lameDuck(d config.Drain, now <-chan struct{}) (because string) {
+	if d.IfAsked && !s.health.AskedWithin(unasked) {
+		return lameDuckAlone
+	}
 	over := time.After(d.LameDuck)
 	var look <-chan time.Time // nil: never
 	if d.UntilQuiet > 0 {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -37,11 +39,16 @@ func (s *server) refusedByListener(r listener.Refusal) {
 		return
 	}
 	s.refused.Count(time.Now(), r.Listener, r.Reason.String(), func() (string, string) { return r.Client.String(), errorText(r.Err) })
+	if errors.Is(r.Err, header.ErrMixedFamilies) && s.limited.Allow(mixedLine) { // such a sender loses all its IPv6 clients, always
+		s.log.Warn(mixedLine, zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer), zap.Error(r.Err))
+	}
 	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
 		s.logRecord(&accesslog.Record{Kind: "refused", Listener: r.Listener, Origin: &conn.Origin{Client: r.Client, Peer: r.Peer},
 			Reason: r.Reason.String(), Err: r.Err})
 	}
 }
+
+const mixedLine = "a PROXY header has addresses of two families"
 
 // refusedByProxy logs a connection that ended before its first request or tunnel.
 func (s *server) refusedByProxy(r *accesslog.Record) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
@@ -151,7 +152,7 @@ func explain(cfg *config.Config, t *proxy.Table, store *certs.Store, a Asked) (*
 	}
 	if u.head != "" && l.Protocol != config.ProtocolTCP {
 		q.Request = new(message.Request)
-		if refusal, err := u.read(q.Request, cfg.Limits); err != nil {
+		if refusal, err := u.read(q.Request, cfg.Limits, l); err != nil {
 			return nil, err
 		} else if refusal != nil {
 			out.refuse(refusal)
@@ -198,7 +199,7 @@ func (out *Explained) fill(x *proxy.Explanation) {
 }
 
 func (out *Explained) refuse(r *message.Refusal) {
-	out.Refused = &ExplainedRefusal{r.Status, r.Reason, r.Detail}
+	out.Refused = &ExplainedRefusal{r.Status, r.Reason, r.ForLog()}
 }
 
 // positionOf returns where the configuration has the route; empty: an object of a cluster has it.
@@ -418,12 +419,13 @@ func (u *askedURL) setHead(a Asked, authority, target string) error {
 
 // read reads the request with the codec that reads requests of clients. It returns the refusal
 // of a request that weir does not accept from clients either.
-func (u *askedURL) read(req *message.Request, limits config.Limits) (*message.Refusal, error) {
+func (u *askedURL) read(req *message.Request, limits config.Limits, l *config.Listener) (*message.Refusal, error) {
 	var codec http1.Server
 	codec.Init(struct {
 		io.Reader
 		io.Writer
 	}{bytes.NewReader([]byte(u.head)), io.Discard}, http1.Limits{HeadBytes: limits.HeadBytes, Fields: limits.HeadFields})
+	codec.Tolerate(backend.LenientOf(l.Lenient))
 	req.Reset()
 	err := codec.ReadHead(req)
 	var refusal *message.Refusal

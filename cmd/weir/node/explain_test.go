@@ -59,7 +59,7 @@ func FuzzExplain(f *testing.F) {
 		}
 		if u.head != "" {
 			var req message.Request
-			if refusal, err := u.read(&req, cfg.Limits); err == nil && refusal == nil && len(req.Fields) > 2 {
+			if refusal, err := u.read(&req, cfg.Limits, new(config.Listener)); err == nil && refusal == nil && len(req.Fields) > 2 {
 				t.Errorf("%q has %d headers", u.head, len(req.Fields))
 			}
 			if strings.Count(u.head, "\r\n") > 4 {

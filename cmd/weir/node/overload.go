@@ -21,7 +21,7 @@ func (s *server) watchResources(m *pressure.Memory) {
 	w := pressure.New(pressure.Options{
 		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors, s.inFlight)},
 		Connections: s.tracker, Gate: s.limits, GoAway: s.proxy.GoAway, CutTunnels: s.proxy.CutTunnels,
-		Exchanges: s.proxy.Exchanges, Waiting: s.limits.Waiting,
+		Exchanges: s.proxy.Exchanges, Waiting: s.limits.Waiting, Allow: s.memory.Allow, Explained: s.memory.Used,
 		EndIdle: (*conn.Conn).EndIdle, Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
 	})
 	go w.Run(s.ctx)
@@ -117,6 +117,8 @@ var resourceLines = map[string]map[pressure.Step][2]string{
 			"memory is no longer used up: weir accepts new connections again"},
 		pressure.Share: {"memory is shared out: weir refuses new connections of the client networks that hold most, and closes some of their connections, to serve others; raise the container's memory limit or GOMEMLIMIT",
 			"memory is no longer shared out"},
+		pressure.Cut: {"memory runs out, and the memory accounts explain only a part of it: weir closes the connections with the most open requests; raise the container's memory limit or GOMEMLIMIT, and report this line",
+			"memory no longer runs out"},
 	},
 	"descriptors": {
 		pressure.Shed: {"descriptors run short: weir closes the connections that were idle for longest; raise the limit of open files (ulimit -n, or LimitNOFILE of the systemd unit), or set limits.max_connections",
@@ -135,6 +137,9 @@ func (s *server) resourceEvent(e pressure.Event) {
 	if e.Begins && e.Step == pressure.Share {
 		fields = append(fields, zap.Stringer("largest_network", e.Largest))
 	}
+	if e.Begins && e.Step == pressure.Cut {
+		fields = append(fields, zap.Int64("explained", e.Explained))
+	}
 	what := [2]any{e.Resource, e.Step}
 	if e.Begins {
 		s.lasting.begins(what, lines[0])
@@ -146,6 +151,8 @@ func (s *server) resourceEvent(e pressure.Event) {
 	switch e.Step {
 	case pressure.Share:
 		fields = append(fields, zap.Int("refused", e.Refused), zap.Int("ended_busy", e.Ended.Busy))
+	case pressure.Cut:
+		fields = append(fields, zap.Int("ended_busy", e.Ended.Busy))
 	case pressure.Shed:
 		fields = append(fields, zap.Int("ended_http1", e.Ended.HTTP1), zap.Int("ended_http2", e.Ended.HTTP2), zap.Int("ended_tunnels", e.Ended.Tunnels))
 	}

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -79,4 +82,24 @@ func TestLongLogLine(t *testing.T) {
 			t.Errorf("%d lines", len(to.lines))
 		}
 	})
+}
+
+// A line of the log does not have the whole of a long text.
+func TestLongTextsAreCut(t *testing.T) {
+	var to bytes.Buffer
+	log := newLogTo(&to, zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zap.NewAtomicLevel())
+	long := strings.Repeat("\u00e9", 1<<20)
+	log.With(zap.String("with", long)).Warn(long, zap.Error(errors.New(long)), zap.String("short", "text"))
+	var line map[string]any
+	if err := json.Unmarshal(to.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"msg", "with", "error"} {
+		if text, _ := line[key].(string); len(text) > mostLogged+100 || !strings.HasSuffix(text, "[cut:2097152]") {
+			t.Errorf("%s has %d bytes", key, len(text))
+		}
+	}
+	if line["short"] != "text" || line["level"] != "warn" {
+		t.Errorf("the line is %.200v", line)
+	}
 }

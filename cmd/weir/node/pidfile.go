@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/weirproxy/weir/disk"
 )
 
 // writePIDFile writes the id of this process into pid_file. Readers of an older id never see an empty file.
@@ -15,7 +17,7 @@ func writePIDFile(path string) error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := disk.OpenOwn(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("pid_file: %w", err)
 	}
@@ -37,7 +39,7 @@ func (b *former) permitsPIDFile(path string) error {
 	if path == "" || b.state.PIDFile == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := disk.OpenOwn(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Not the file itself: readers must never see an empty one.
 		if f, err = os.CreateTemp(filepath.Dir(path), ".weir*.pid"); err == nil {
@@ -56,8 +58,11 @@ func removePIDFile(path string, pid int) {
 	if path == "" {
 		return
 	}
-	if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) && os.Remove(path) != nil {
-		os.Truncate(path, 0)
+	if text, err := disk.Read(path, 1<<20); err != nil || strings.TrimSpace(string(text)) != strconv.Itoa(pid) || os.Remove(path) == nil {
+		return
+	}
+	if f, err := disk.OpenOwn(path, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+		f.Close()
 	}
 }
 

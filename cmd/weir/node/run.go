@@ -30,10 +30,8 @@ func Run(path string, build Build) (err error) {
 		return err
 	}
 	defer func() { before.failed(err) }()
-	if _, again := os.LookupEnv(confinedEnv); path == "-" && !again {
-		if err := keepInput(); err != nil {
-			return err
-		}
+	if path, err = keepInput(path); err != nil {
+		return err
 	}
 	cfg, err := Load(path)
 	if err != nil {

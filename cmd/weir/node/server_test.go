@@ -404,6 +404,24 @@ func TestLameDuck(t *testing.T) {
 	}
 }
 
+// With the default lame_duck, weir waits only for load balancers that ask the health port.
+func TestNoLameDuckIfNobodyAsks(t *testing.T) {
+	r, _ := newWeb(t, strings.Replace(web, "lame_duck: 0s, ", "", 1)+"health: {address: '@health'}\n", "health")
+	now := make(chan struct{})
+	close(now)
+	ends := func(want string) {
+		t.Helper()
+		if because := r.lameDuck(r.configInEffect().Drain, now); because != want {
+			t.Errorf("the lame-duck phase ends because of %q, want %q", because, want)
+		}
+	}
+	ends(lameDuckAlone)
+	c := r.dial("health")
+	defer c.Close()
+	c.ask("/readyz")
+	ends(lameDuckCut)
+}
+
 // A reload removes an endpoint or a route. weir cuts the tunnels that use it after
 // drain.timeout. All other tunnels stay.
 func TestReloadDrainsTunnels(t *testing.T) {

@@ -13,6 +13,9 @@ type Options struct {
 	// Rival returns the older object of another kind that owns a host of o, in the words of messages;
 	// "": none. A nil Rival returns "" for every host.
 	Rival func(o *Owner, host string) string
+	// Refuses returns why the configuration gives a host to no object like o, in words that follow the host; "": it does
+	// not. nil: it returns "" for every host.
+	Refuses func(o *Owner, host string) string
 	// Events gets the errors of objects.
 	Events event.Set
 }
@@ -48,6 +51,9 @@ func Decide(owners []*Owner, options Options) *Decision {
 		claims += len(o.Claims)
 	}
 	d := &Decision{Owners: owners, Granted: make([]*Claim, 0, claims), Winners: make(map[Match]*Claim, claims), options: options, hosts: map[string]*Owner{}}
+	if options.Refuses != nil {
+		d.refuseHosts()
+	}
 	if options.Rival != nil {
 		d.yieldHosts()
 	}

@@ -28,6 +28,7 @@ type Owner struct {
 	UID     types.UID
 	Created time.Time
 	Hosts   []string        // the valid hosts that it names; "" is every host
+	Further map[string]bool // those of Hosts that are further names of others; they take nothing from hosts that are not
 	TLS     map[string]bool // hosts for which it has TLS; "" is every host
 	// Claims are in the order of precedence: if two have one match, the first gets it.
 	Claims   []*Claim
@@ -74,21 +75,48 @@ func ByName(a, b *Owner) int {
 //
 // The oldest object that names a host owns it for its namespace. If it names a
 // wildcard, it owns each name below the wildcard that no older object names. The host ""
-// is a host like any other, and owns no names below it.
+// is a host like any other, and owns no names below it. Further names come after all others.
 func (d *Decision) ownHosts() {
-	for _, o := range d.Owners {
-		for _, host := range o.Hosts {
-			switch owner := d.HostOwner(host); {
-			case owner == nil:
-				d.hosts[host] = o
-			case owner.Name.Namespace != o.Name.Namespace:
-				d.lose(o, host, owner)
-			case d.hosts[host] == nil:
-				d.hosts[host] = o // below a wildcard of its own namespace
+	for _, further := range []bool{false, true} {
+		for _, o := range d.Owners {
+			for _, host := range o.Hosts {
+				if o.Further[host] == further {
+					d.ownHost(o, host)
+				}
 			}
 		}
 	}
 	for _, o := range d.Owners {
+		o.forgetLost()
+	}
+}
+
+func (d *Decision) ownHost(o *Owner, host string) {
+	switch owner := d.HostOwner(host); {
+	case owner == nil:
+		d.hosts[host] = o
+	case owner.Name.Namespace != o.Name.Namespace:
+		d.lose(o, host, owner)
+	case d.hosts[host] == nil:
+		d.hosts[host] = o // below a wildcard of its own namespace
+	}
+}
+
+// refuseHosts removes the hosts that the configuration does not give to an object.
+func (d *Decision) refuseHosts() {
+	for _, o := range d.Owners {
+		for _, host := range o.Hosts {
+			why := d.options.Refuses(o, host)
+			if why == "" {
+				continue
+			}
+			o.markLost(host)
+			what := "The host " + host
+			if host == "" {
+				what = "The catch-all, a rule without a host or a default backend without rules,"
+			}
+			d.Tell(o, event.ReasonHostTaken, "%s %s, so this %s gets no requests for it; use another host, or change the list.", what, why, o.Kind.Name)
+		}
 		o.forgetLost()
 	}
 }

@@ -179,6 +179,9 @@ func (w *writer) timeouts() {
 	}{{"client-header-timeout", "request_head", 600}, {"client-body-timeout", "body_idle", 86400}, {"keep-alive", "keep_alive", 86400}} {
 		if n, ok := w.number(one.key, 1, one.most); ok {
 			all, from = append(all, fmt.Sprintf("%s: %ds", one.weirs, n)), append(from, one.key)
+			if one.weirs == "body_idle" {
+				all = append(all, "stream_idle: 1h") // otherwise body_idle would limit the silence of gRPC calls
+			}
 		}
 	}
 	if len(all) > 0 {

@@ -130,7 +130,7 @@ var keys = map[string]*key{
 	"hide-headers":                exactly(hide),
 	"server-tokens":               not("weir sends no Server header of its own", "false"),
 	"allow-backend-server-header": near("weir forwards the Server header of Services", "true"),
-	"no-tls-redirect-locations":   near("weir never redirects paths below /.well-known/acme-challenge/", "/.well-known/acme-challenge"),
+	"no-tls-redirect-locations":   near("weir never redirects paths of Ingresses below /.well-known/acme-challenge/", "/.well-known/acme-challenge"),
 	"add-headers":                 {rating: annotation.Near, why: "weir sets these HTTP headers in responses of Ingresses only, before those of CORS; it leaves out an HTTP header whose value has a variable that weir does not know", set: func(v string, s *Settings) { s.AddHeaders = v }},
 	"proxy-set-headers":           {rating: annotation.Near, why: "each HTTP header replaces all others of its name, and nginx sends both; weir answers 503 for all Ingresses if the ConfigMap is missing when it starts, has a variable that weir does not know, or an HTTP header that only weir sets", set: func(v string, s *Settings) { s.SetHeaders = v }},
 	"default-type":                needless("weir adds no Content-Type to responses"),

@@ -257,6 +257,9 @@ type Env interface {
 	// certificate of the host for an object of the namespace, or nil. The text follows the host.
 	HasIssuer(name string) bool
 	MayIssue(issuer, namespace, host string) error
+	// RefusesHost returns why the configuration does not give a host to objects of the namespace, or an empty text. The
+	// text follows the host.
+	RefusesHost(namespace, host string) string
 	// UnknownAnnotations are sentences about the annotations with weir's prefix that have no effect on an object of
 	// the kind.
 	UnknownAnnotations(kind string, o metav1.Object) []string

@@ -24,6 +24,7 @@ func (everything) CertificateNames(*corev1.Secret) []string          { return []
 func (everything) HasHeaderPolicy(string) bool                       { return true }
 func (everything) HasTLSPolicy(string) bool                          { return true }
 func (everything) HasIssuer(string) bool                             { return true }
+func (everything) RefusesHost(namespace, host string) string         { return "" }
 func (everything) MayIssue(issuer, namespace, host string) error     { return nil }
 func indexOf(o *Objects, served func(string) bool, namespaces ...*corev1.Namespace) *Index {
 	return NewIndex(o, "c", namespaces, served, NewKnown())

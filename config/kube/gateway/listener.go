@@ -39,6 +39,7 @@ type Listener struct {
 	attached map[*Route]bool
 
 	conflict *Problem // with another listener
+	foreign  bool     // the configuration gives the hostname to other namespaces
 	accept   *Problem // why it is not accepted
 	refs     *Problem // a reference that cannot be resolved
 	program  *Problem // why it serves nothing
@@ -70,7 +71,9 @@ func (l *Listener) Serves() bool {
 
 // Owns reports whether requests for the hosts of the listener belong to it, even if it serves
 // nothing. Otherwise a more general listener would get them, perhaps without a check of clients.
-func (l *Listener) Owns() bool { return l.conflict == nil && protocolKinds[l.Protocol] != nil }
+func (l *Listener) Owns() bool {
+	return l.conflict == nil && !l.foreign && protocolKinds[l.Protocol] != nil
+}
 
 // String is the listener in messages.
 func (l *Listener) String() string {
@@ -122,6 +125,12 @@ func (v *View) listener(g *gatewayv1.Gateway, set *gatewayv1.ListenerSet, spec *
 	}
 	if spec.Protocol != gatewayv1.TCPProtocolType {
 		l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
+	}
+	if l.Hostname != "" {
+		if why := v.RefusesHost(l.owner.Namespace, l.Hostname); why != "" {
+			l.foreign = true
+			l.accept = problem(gatewayv1.ListenerConditionReason("HostTaken"), "The host %s %s; use another host, or change the list.", l.Hostname, why)
+		}
 	}
 	l.readKinds(kinds)
 	if l.TLSPort() {

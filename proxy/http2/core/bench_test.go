@@ -40,7 +40,7 @@ func (b *bench) Refused(string)                       {}
 func (b *bench) Settings()                            {}
 func (b *bench) SettingsAcked()                       {}
 func (b *bench) PingAcked()                           {}
-func (b *bench) GoAway(code Code)                     {}
+func (b *bench) GoAway(code Code, last uint32)        {}
 func (b *bench) End(s *Stream) {
 	if b.page != nil {
 		b.core.Respond(s, benchResponse, false)

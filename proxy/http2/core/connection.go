@@ -49,6 +49,10 @@ type Config struct {
 	Account *memory.Account
 	// NoConnectProtocol disables extended CONNECT (RFC 8441) for clients.
 	NoConnectProtocol bool
+	// RawTargets is message.Request.RawTargets for the requests of clients.
+	RawTargets bool
+	// Infos limits the 1xx responses to a request; 0: message.MaxInfos. See LimitInfos.
+	Infos int
 	// Scheme is the :scheme that a client sends; "": https.
 	Scheme string
 }
@@ -65,6 +69,7 @@ func (c Config) orDefault() Config {
 	def(&c.ConnectionWindow, 4<<20)
 	def(&c.Growth, 4<<20)
 	def(&c.Output, 256<<10)
+	def(&c.Infos, message.MaxInfos)
 	if c.Scheme == "" {
 		c.Scheme = "https"
 	}
@@ -101,9 +106,9 @@ type Events interface {
 	SettingsAcked()
 	// PingAcked reports the answer to Ping.
 	PingAcked()
-	// GoAway reports that the peer accepts no more streams, and why. Reset follows for
-	// each stream that the peer did not accept.
-	GoAway(code Code)
+	// GoAway reports that the peer accepts no more streams, and why. last is the last stream
+	// that it accepted. Reset follows for each stream that the peer did not accept.
+	GoAway(code Code, last uint32)
 }
 
 // Ending is how a stream ended before its time.
@@ -133,13 +138,14 @@ func (e *ConnError) Error() string { return "http2: " + e.Code.String() + ": " +
 // Connection is the protocol of one connection. It is not safe for use by several
 // goroutines at once. The zero value needs Init.
 type Connection struct {
-	config Config
-	events Events
-	dec    *hpack.Decoder
-	head   head
-	err    *ConnError
-	now    time.Time
-	purse  purse
+	config   Config
+	events   Events
+	dec      *hpack.Decoder
+	head     head
+	err      *ConnError
+	now      time.Time
+	pingedAt time.Time
+	purse    purse
 
 	// Receiving.
 	prefaced int    // bytes of the preface that have arrived
@@ -156,7 +162,7 @@ type Connection struct {
 	working  int    // streams that the driver has not released
 	lastPeer uint32 // the highest stream that the peer opened
 	nextOwn  uint32 // the next stream that we open
-	excused  int64  // bytes of frames that an endpoint may still send on streams that a client reset
+	excused  int64  // bytes of frames that the peer may still send on streams that weir reset
 
 	// Flow control of what is received.
 	recvWindow, recvSize, unreturned int64
@@ -215,6 +221,9 @@ func (c *Connection) ChargeTo(a *memory.Account) {
 	c.config.Account = a
 	a.Force(c.outCharged)
 }
+
+// LimitInfos replaces Config.Infos. Call it before Receive.
+func (c *Connection) LimitInfos(most int) { c.config.Infos = most }
 
 // greet writes our SETTINGS, and enlarges the connection's window for several streams
 // that begin together.

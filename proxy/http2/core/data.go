@@ -36,8 +36,11 @@ func (c *Connection) beginData(f frame) {
 		return
 	}
 	c.data = dataFrame{stream: s, left: f.length, padded: f.has(flagPadded), end: f.has(flagEndStream)}
-	if f.length == 0 {
+	switch {
+	case f.length == 0:
 		c.endData()
+	case s != nil && !c.data.padded: // useless counts the others
+		c.purse.useful(1)
 	}
 }
 
@@ -49,7 +52,7 @@ func (c *Connection) dataFor(f frame) *Stream {
 		c.ignore(f.length)
 		return nil
 	case s == nil:
-		if c.excuses(f.length) || c.spend(forProvoked) {
+		if c.config.Role == Client && c.excuses(f.length) || c.spend(forProvoked) {
 			c.refuse(f.id, StreamClosed, "data_after_end")
 		}
 		return nil
@@ -65,7 +68,7 @@ func (c *Connection) dataFor(f frame) *Stream {
 		return nil
 	}
 	s.held += int64(f.length)
-	s.received += int64(frameHeaderSize + f.length)
+	c.receivedFor(s, frameHeaderSize+f.length)
 	return s
 }
 
@@ -111,6 +114,9 @@ func (c *Connection) useless(d *dataFrame) {
 		return
 	}
 	if d.stream != nil {
+		if d.left > d.padding {
+			c.purse.useful(1)
+		}
 		c.Consumed(d.stream, 1+d.padding)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the :path is longer than limits.head_size allows"}
+	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the :path is too long", Hint: "limits.head_size"}
 	errUpgradeBody   = &message.Refusal{Status: 400, Reason: "upgrade_with_body", Detail: "an extended CONNECT has a Content-Length"}
 	errBadUpgrade    = &message.Refusal{Status: 501, Reason: "upgrade", Detail: "weir does not forward an extended CONNECT with this :protocol"}
 )
@@ -76,7 +76,7 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 		return message.ErrTarget
 	}
 	if err := req.SetTarget(d.path); err != nil {
-		if err == message.ErrPath {
+		if message.IsPath(err) {
 			d.readHost(req) // the log shows the host
 		}
 		return err

@@ -131,6 +131,10 @@ func (c *Connection) fateOf(id uint32) fate {
 	return opens
 }
 
+// leastFrames is how many CONTINUATION frames a head may have, whatever the limit for heads
+// is: few heads have as many bytes, so a peer may send them byte by byte.
+const leastFrames = 256
+
 // continuation handles CONTINUATION (RFC 9113, section 6.10). It limits both the number
 // of the frames and their total size (CVE-2024-24549 and others).
 func (c *Connection) continuation(f frame, p []byte) {
@@ -144,7 +148,7 @@ func (c *Connection) continuation(f frame, p []byte) {
 	}
 	g.frames++
 	most := 2 * c.config.Limits.HeadBytes // up to this size the answer is a 431
-	if len(g.block)+len(p) > most || g.frames > 8+most/(4<<10) {
+	if len(g.block)+len(p) > most || g.frames > leastFrames+most/(1<<10) {
 		c.fail(EnhanceYourCalm, "continuation_flood", "the headers are far larger than limits.head_size allows, or come in too many CONTINUATION frames")
 		return
 	}
@@ -158,7 +162,7 @@ func (c *Connection) headReceived(block []byte) {
 	g := c.gather
 	c.gather = gather{}
 	defer c.config.Account.Release(g.charged)
-	if g.fate == opens && !c.config.Account.Charge(memory.Exchange) {
+	if g.fate == opens && !c.config.Account.ChargeExchange() {
 		g.fate = starved
 	}
 	switch g.fate {
@@ -267,11 +271,12 @@ func (c *Connection) OutOfMemory(s *Stream) {
 func (c *Connection) decodeRequest(g gather, block []byte) {
 	s := c.newStream(g.id)
 	s.memory, s.charged = c.config.Account, memory.Exchange
-	s.received = int64(frameHeaderSize + len(block))
+	c.receivedFor(s, frameHeaderSize+len(block))
 	s.req = c.events.Request(s)
 	if !c.decode(s, &s.req.Head, request, block) {
 		return
 	}
+	s.req.RawTargets = c.config.RawTargets
 	refusal, bad := c.head.request(s.req, g.end, !c.config.NoConnectProtocol)
 	switch {
 	case bad != "":
@@ -296,7 +301,7 @@ func (c *Connection) decodeRequest(g gather, block []byte) {
 // decodeMore decodes a head on an existing stream: trailers, or a response for a client.
 func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 	if s != nil {
-		s.received += int64(frameHeaderSize + len(block))
+		c.receivedFor(s, frameHeaderSize+len(block))
 	}
 	switch {
 	case s == nil:
@@ -309,6 +314,7 @@ func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 }
 
 func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
+	s.taken = true
 	s.res = c.events.Response(s)
 	if !c.decode(s, &s.res.Head, response, block) {
 		return
@@ -319,7 +325,7 @@ func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
 	}
 	bad, reason := c.head.response(s.res, s, g.end), "malformed"
 	if bad == "" && s.res.Informational() {
-		if s.infos++; s.infos > message.MaxInfos {
+		if s.infos++; s.infos > c.config.Infos {
 			bad, reason = message.ErrTooManyInfo.Detail, message.ErrTooManyInfo.Reason
 		}
 	}

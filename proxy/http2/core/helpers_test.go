@@ -135,11 +135,11 @@ func (x *side) Reset(s *Stream, e Ending) {
 
 func (x *side) Refused(reason string) { x.refused = append(x.refused, reason) }
 
-func (x *side) Writable(s *Stream) { x.pump(s) }
-func (x *side) Settings()          { x.note("settings") }
-func (x *side) SettingsAcked()     { x.note("settings acked") }
-func (x *side) PingAcked()         { x.note("ping acked") }
-func (x *side) GoAway(code Code)   { x.note("goaway %s", code) }
+func (x *side) Writable(s *Stream)         { x.pump(s) }
+func (x *side) Settings()                  { x.note("settings") }
+func (x *side) SettingsAcked()             { x.note("settings acked") }
+func (x *side) PingAcked()                 { x.note("ping acked") }
+func (x *side) GoAway(code Code, _ uint32) { x.note("goaway %s", code) }
 
 // send sends a body and its end, as far as the windows allow.
 func (x *side) send(s *Stream, body []byte, end bool) {

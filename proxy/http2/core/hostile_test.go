@@ -235,17 +235,21 @@ func TestHonestUseIsBorne(t *testing.T) {
 		if i%3 == 0 {
 			p = http2test.NewPeer().Post(id).Data(id, false, "hello").Data(id, true, "")
 		}
+		p.Framer.WriteWindowUpdate(id, 10<<20) // as curl does
 		if err := x.receive(p.Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
 		s := x.only(t)
-		x.core.Respond(s, http2test.NewResponse(200), false)
-		x.send(s, make([]byte, 300), true)
+		if x.core.Respond(s, http2test.NewResponse(200), i%4 > 0); i%4 == 0 {
+			x.send(s, make([]byte, 300), true)
+		}
 		x.core.Release(s)
 		clear(x.streams)
 		x.log = nil
-		if err := x.receive(http2test.NewPeer().Raw(frameWindowUpdate, 0, 0, "\x00\x00\x01\x2c").Bytes(), 0); err != nil {
-			t.Fatal(err)
+		if i%4 == 0 {
+			if err := x.receive(http2test.NewPeer().Raw(frameWindowUpdate, 0, 0, "\x00\x00\x01\x2c").Bytes(), 0); err != nil {
+				t.Fatal(err)
+			}
 		}
 		x.core.Take()
 	}
@@ -286,6 +290,9 @@ func TestBodiesOfAnsweredRequests(t *testing.T) {
 		x.core.Release(s)
 		clear(x.streams)
 		if i < streams/2 {
+			for range 20 { // together more frames than the budget for frames on closed streams
+				late.Data(id, false, "h")
+			}
 			late.Data(id, true, "hello")
 		} else {
 			late.Head(id, true, "a: b")
@@ -298,7 +305,7 @@ func TestBodiesOfAnsweredRequests(t *testing.T) {
 }
 
 // A peer that returns windows in small parts is honest: Go does so for each 4 KiB, or for each small message.
-// A peer whose tiny windows force weir to send tiny frames is not honest.
+// A peer with tiny windows returns them for tiny frames. A peer that returns large frames byte by byte is not honest.
 func TestWindowsGivenBackByLittle(t *testing.T) {
 	f := func(window uint32, size, each, total int, want string) {
 		t.Helper()
@@ -327,7 +334,41 @@ func TestWindowsGivenBackByLittle(t *testing.T) {
 	f(1<<20, 40<<10, 1<<10, 64<<20, "")
 	f(65535, 5, 5, 100000, "")
 	f(65535, 16<<10, 1, 1<<20, "window_flood")
-	f(1, 16<<10, 1, 1<<20, "window_flood")
+	f(1, 16<<10, 1, 20000, "")
+	f(100, 16<<10, 100, 1<<20, "")
+	f(300, 16<<10, 300, 1<<20, "")
+}
+
+// A client that waits for a slow endpoint, and then gives up, is honest, and so is one that does not read a
+// response to its end. A client that does not wait is not.
+func TestRequestsThatAreGivenUp(t *testing.T) {
+	f := func(what string, wait time.Duration, answered bool, want string) {
+		t.Helper()
+		x := newSide(Config{})
+		x.receive(http2test.Greeted().Bytes(), 0)
+		got := ""
+		for i := 0; i < 1000 && got == ""; i++ {
+			id := uint32(1 + 2*i)
+			x.receive(http2test.NewPeer().Get(id).Bytes(), 0)
+			s := x.only(t)
+			if answered {
+				x.core.Respond(s, http2test.NewResponse(200), false)
+			}
+			x.now = x.now.Add(wait)
+			if err := x.receive(http2test.NewPeer().Raw(frameReset, 0, id, "\x00\x00\x00\x08").Bytes(), 0); err != nil {
+				got = err.(*ConnError).Reason
+			}
+			x.core.purse.filled = x.now // the budgets do not fill up
+			x.core.Release(s)
+			clear(x.streams)
+			x.log = nil
+			x.core.Take().Free()
+		}
+		http2test.Equal(t, what, got, want)
+	}
+	f("at once", 0, false, "rapid_reset")
+	f("after a while", soon, false, "")
+	f("after the head of the response", 0, true, "")
 }
 
 // A few compressed bytes can stand for many. weir does not decode more than the limits

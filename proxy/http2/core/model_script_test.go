@@ -418,8 +418,16 @@ func TestManyUploadsRefusedAtOnce(t *testing.T) {
 	}
 	http2test.Equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{})
 	x.core.Trim()
-	if r := &x.core.recent; cap(r.ids) > 40 || r.has(1) || !r.has(255) || !r.has(251) {
+	if r := &x.core.recent; cap(r.ids) > 40 || !r.has(1) || !r.has(255) || !r.has(251) || r.has(257) {
 		t.Errorf("an idle connection remembers %d streams: %v", len(r.ids), r.ids)
+	}
+	// A client that was suspended sends the rest only now.
+	p = http2test.NewPeer()
+	for i := range 128 {
+		p.Data(uint32(1+2*i), false, "hello").Head(uint32(1+2*i), true, "t: u")
+	}
+	if err := x.receive(p.Bytes(), 0); err != nil || len(x.refused) > 0 {
+		t.Error(err, x.refused)
 	}
 }
 

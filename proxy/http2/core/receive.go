@@ -1,6 +1,9 @@
 package core
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // settings handles SETTINGS (RFC 9113, section 6.5).
 func (c *Connection) settings(f frame, p []byte) {
@@ -90,6 +93,7 @@ func (c *Connection) ping(f frame, p []byte) {
 	case f.has(flagAck):
 		c.pingAcked(string(p))
 	case c.spend(forPings):
+		c.pingedAt = c.now
 		c.appendControl(8, framePing, flagAck, 0)
 		c.out = append(c.out, p...)
 	}
@@ -115,6 +119,9 @@ func (c *Connection) pingAcked(payload string) {
 		c.spend(forPings)
 	}
 }
+
+// PingedAt returns when the peer last sent a PING of its own; zero: never.
+func (c *Connection) PingedAt() time.Time { return c.pingedAt }
 
 // Ping sends a PING to learn whether the peer is alive. PingAcked follows when the peer
 // answers. While a Ping is not answered, another one does nothing.
@@ -174,7 +181,8 @@ func (c *Connection) resetByPeer(f frame, p []byte) {
 		c.ignore(f.length)
 		return
 	}
-	if c.config.Role == Server && !c.spend(forResets) {
+	rapid := c.config.Role == Server && !s.sendHead && c.now.Sub(s.opened) < soon
+	if rapid && !c.spend(forResets) {
 		return
 	}
 	code := Code(binary.BigEndian.Uint32(p))
@@ -205,6 +213,7 @@ func (c *Connection) windowUpdate(f frame, p []byte) {
 	if s == nil {
 		return // the stream is over, and the peer did not know that
 	}
+	s.taken = true
 	switch s.sendWindow += n; {
 	case n == 0:
 		c.provoked(s, ProtocolError, "bad_window", "a WINDOW_UPDATE frame has an increment of 0")
@@ -244,7 +253,7 @@ func (c *Connection) goAway(f frame, p []byte) {
 		last = c.peerLast // the number may only decrease
 	}
 	c.peerGone, c.peerLast = true, last
-	c.events.GoAway(code)
+	c.events.GoAway(code, last)
 	for i := len(c.table.streams) - 1; i >= 0; i-- {
 		// Handlers may close streams, too.
 		if i >= len(c.table.streams) {

@@ -214,7 +214,6 @@ func (c *Connection) Write(s *Stream, p []byte, end bool) (n int, err error) {
 		}
 		n += len(piece)
 		c.appendData(s, piece, end && last)
-		c.earnWindows(len(piece), last)
 	}
 	if end {
 		if len(p) == 0 {
@@ -239,17 +238,7 @@ func (c *Connection) appendData(s *Stream, p []byte, end bool) {
 	s.written += int64(frameHeaderSize + len(p))
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
-	c.purse.earn(forPings, 1) // peers that measure the path send PINGs after DATA of any size
-}
-
-// earnWindows allows as many WINDOW_UPDATEs as n bytes of DATA justify: one for the frame
-// and one for each KiB (Go sends one for every 4 KiB), and all of them twice, for stream
-// and connection. An incomplete piece of less than 256 bytes justifies none: a small
-// window has cut it short.
-func (c *Connection) earnWindows(n int, whole bool) {
-	if n >= 256 || whole {
-		c.purse.earn(forWindows, int32(2+n/(1<<9)))
-	}
+	c.purse.sentData(len(p))
 }
 
 // tail is the last frame of the output, if that is DATA.
@@ -315,11 +304,11 @@ func (c *Connection) Reset(s *Stream, code Code) {
 	c.close(s)
 }
 
-// excuse is called when a client resets s. Until the endpoint learns of the reset, it may
-// send what the stream's window allows, and the heads of a response. That is not the
-// endpoint's fault, however many requests the client cancels.
+// excuse is called when weir resets s. Until the peer learns of the reset, it may send what
+// the stream's window allows in frames of any size, and heads. That is not the peer's fault,
+// however many requests a client cancels or weir answers before their bodies have arrived.
 func (c *Connection) excuse(s *Stream) {
-	if c.config.Role == Client && !s.recvEnd {
+	if !s.recvEnd {
 		c.excused += max(0, s.recvWindow) + leastFrameSize
 	}
 }
@@ -398,6 +387,7 @@ func (c *Connection) GoAwayNow() {
 		return
 	}
 	c.goingAway, c.goneLast = goAwayFinal, c.lastPeer
+	c.excused += c.recvWindow // for streams that the peer opens before it knows
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 

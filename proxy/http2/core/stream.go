@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
@@ -15,13 +16,15 @@ import (
 type Stream struct {
 	attached any // of the driver
 
-	id uint32
+	id     uint32
+	opened time.Time // for streams of the peer
 
 	headDone bool // the peer's head is complete (for a response: the final one)
 	recvEnd  bool // the peer has sent everything
 	sendHead bool // our (final) head was sent
 	sendEnd  bool // we have sent everything
 	closed   bool // it is not in the table any more
+	taken    bool // the peer has opened its window, or answered: it processes the request
 	tunnel   bool // extended CONNECT
 	isHead   bool // the request's method is HEAD
 	noBody   bool // the response has no body, whatever its fields announce
@@ -88,6 +91,10 @@ func (s *Stream) Closed() bool { return s.closed }
 // Tunnel reports whether the stream is an extended CONNECT (RFC 8441).
 func (s *Stream) Tunnel() bool { return s.tunnel }
 
+// Taken reports whether the peer has shown that it processes the request: it has opened the
+// stream's window, or sent a head. Until then, it may still refuse the stream.
+func (s *Stream) Taken() bool { return s.taken }
+
 // Blocked reports that the last Write could not send everything because the peer keeps the
 // window of this stream closed. Otherwise the whole connection was the limit.
 func (s *Stream) Blocked() bool { return s.blocked }
@@ -102,6 +109,14 @@ func (s *Stream) Window() int64 { return max(0, s.recvWindow) }
 
 // Transferred returns how many bytes of frames the stream has received and sent.
 func (s *Stream) Transferred() (in, out int64) { return s.received, s.written }
+
+// receivedFor counts n bytes of frames that s has received.
+func (c *Connection) receivedFor(s *Stream, n int) {
+	s.received += int64(n)
+	if c.config.Role == Server {
+		c.config.Account.Received(int64(n))
+	}
+}
 
 // Held returns how many bytes of the body the driver has not consumed yet.
 func (s *Stream) Held() int64 { return s.held }
@@ -147,6 +162,8 @@ type recent struct {
 	most int // streams
 	ids  []uint32
 	at   int
+
+	from, to uint32 // trim has forgotten streams between them; to is 0: it has not
 }
 
 // leastRecent is for connections with few streams: peers may open more before they know the limit.
@@ -161,16 +178,23 @@ func (r *recent) add(id uint32) {
 	r.at = (r.at + 1) % len(r.ids)
 }
 
-// trim keeps only the last few streams.
+// trim keeps only the last few streams. Of the others it keeps the range of their numbers:
+// a peer that was suspended may still send frames for all of them. In the range, frames for
+// streams that weir did not reset are no error either.
 func (r *recent) trim() {
 	const few = 32
-	if n := len(r.ids); n > few {
-		ids := slices.Concat(r.ids[r.at:], r.ids[:r.at])
-		r.ids, r.at = slices.Clone(ids[n-few:]), 0
+	n := len(r.ids) - few
+	if n <= 0 {
+		return
 	}
+	ids := slices.Concat(r.ids[r.at:], r.ids[:r.at])
+	r.from, r.to = slices.Min(ids[:n]), slices.Max(ids[:n])
+	r.ids, r.at = slices.Clone(ids[n:]), 0
 }
 
-func (r *recent) has(id uint32) bool { return slices.Contains(r.ids, id) }
+func (r *recent) has(id uint32) bool {
+	return r.from <= id && id <= r.to || slices.Contains(r.ids, id)
+}
 
 // queue contains the streams that wait for the connection's window or for room in the
 // output, first come, first served.
@@ -218,8 +242,9 @@ func (c *Connection) newStream(id uint32) *Stream {
 	} else {
 		s = new(Stream)
 	}
-	*s = Stream{id: id, left: message.Unknown, sendWindow: int64(c.peer.window), recvWindow: initialWindow, recvSize: initialWindow}
+	*s = Stream{id: id, opened: c.now, left: message.Unknown, sendWindow: int64(c.peer.window), recvWindow: initialWindow, recvSize: initialWindow}
 	c.table.add(s)
+	c.purse.opened()
 	c.working++
 	return s
 }
@@ -238,6 +263,7 @@ func (c *Connection) Release(s *Stream) {
 	case s.closed:
 	case server && s.sendEnd: // the response is through
 		c.appendLate(s.id)
+		c.excuse(s)
 		c.close(s)
 	case !server && s.recvEnd:
 		c.Reset(s, NoError)
@@ -247,6 +273,9 @@ func (c *Connection) Release(s *Stream) {
 		c.Reset(s, Cancel)
 	}
 	c.working--
+	if server {
+		c.config.Account.EndExchange(s.received)
+	}
 	s.Lighten()
 	*s = Stream{closed: true}
 	if len(c.free) < mostFree {
@@ -275,8 +304,7 @@ func (c *Connection) Trim() {
 // stream whose request it answered before the request had arrived.
 func (c *Connection) end(s *Stream) {
 	if s.recvEnd && s.sendEnd && !s.closed {
-		c.purse.earn(forResets, 1)
-		c.purse.earn(forIgnored, 1)
+		c.purse.ended()
 		c.close(s)
 	}
 }
