@@ -85,7 +85,7 @@ var tiers = map[string]int{
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/accesslog": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
-	"config/kube/claim": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/gateway": part,
+	"config/kube/claim": part, "config/kube/informer": part, "config/kube/lint": part, "config/kube/controller": part, "config/kube/gateway": part,
 
 	"proxy/backend": backends, "proxy/trace": backends, "config/kube": backends, "config/kube/control": backends,
 
@@ -163,9 +163,9 @@ func imports(f file) (paths []string) {
 }
 
 // mayServeHTTP are the packages that may use net/http: ports for operators and load balancers, requests about
-// certificates (may one be issued, is one revoked), the tools, and peers in tests. None of them carries the
+// certificates (may one be issued, is one revoked), requests to API servers, the tools, and peers in tests. None of them carries the
 // traffic of clients.
-var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "cmd/weir/node/status", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "cmd/weir/node/status", "soak", "health", "tls/acme", "tls/certs", "config/kube/api", "config/kube/api/fake", "proxy/http2/http2test"}
 
 // mayLog are the packages that may import the logger. cmd/weir/node writes the log. tls/acme passes a logger
 // to certmagic. tls/storage may lose a lock when no caller can receive an error.

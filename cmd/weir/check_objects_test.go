@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -50,8 +51,13 @@ func listed(t *testing.T, manifests string) listing {
 	}
 	return func(kind kube.Kind, _ kube.Selection) *cache.ListWatch {
 		return &cache.ListWatch{
-			ListWithContextFunc:  func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return held[kind].List(o) },
-			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) { return held[kind].Watch(o) },
+			ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return held[kind].List(o) },
+			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if o.SendInitialEvents != nil { // the fake streams no lists
+					return nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+				}
+				return held[kind].Watch(o)
+			},
 		}
 	}
 }

@@ -21,16 +21,7 @@ import (
 
 // These tests are about endpoints that change beside routes and reloads.
 
-// lookedAt is an informer that calls then after each search in its index.
-type lookedAt struct {
-	cache.SharedIndexInformer
-	then func()
-}
-
-func (l lookedAt) GetIndexer() cache.Indexer {
-	return lookedIndex{l.SharedIndexInformer.GetIndexer(), l.then}
-}
-
+// lookedIndex is the objects of an informer. It calls then after each search.
 type lookedIndex struct {
 	cache.Indexer
 	then func()
@@ -54,7 +45,8 @@ func TestEndpointsChangeDuringTheFirstReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := 1
-		source.informers[EndpointSlices][0].SharedIndexInformer = lookedAt{source.informers[EndpointSlices][0].SharedIndexInformer, func() {
+		slices := source.informers[EndpointSlices][0]
+		slices.Items = lookedIndex{slices.Items, func() {
 			if len(told) == 0 { // at each look for the first report
 				last++
 				s.put(slice("a-1", "a", fmt.Sprintf("10.0.0.%d", last)))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -69,6 +70,9 @@ func (s *server) List(kind Kind, selection Selection) *cache.ListWatch {
 			s.mu.Unlock()
 			if down != nil {
 				return nil, down
+			}
+			if o.SendInitialEvents != nil { // the fake streams no lists
+				return nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 			}
 			events, err := source.Watch(o)
 			if err != nil {
@@ -147,7 +151,7 @@ type watched struct {
 	mu       sync.Mutex
 	changes  []Change
 	troubles []error
-	answers  map[Kind]int // the calls of Options.Answered
+	answers  int // the calls of Options.Answered
 }
 
 // observe runs test with a Source that watches a server with manifests, in a bubble with
@@ -155,7 +159,7 @@ type watched struct {
 func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{server: newServer(t), answers: map[Kind]int{}}
+		w := &watched{server: newServer(t)}
 		w.put(manifests)
 		source, err := NewSource(Options{File: mustParse(t, text), List: w.List,
 			Changed: func(c Change) {
@@ -168,9 +172,9 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 				w.troubles = append(w.troubles, err)
 				w.mu.Unlock()
 			},
-			Answered: func(kind Kind) {
+			Answered: func() {
 				w.mu.Lock()
-				w.answers[kind]++
+				w.answers++
 				w.mu.Unlock()
 			}})
 		if err != nil {

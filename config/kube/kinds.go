@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"maps"
 	"reflect"
 	"slices"
@@ -10,17 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // Kind is a kind of objects, by the name of its resource in the API.
@@ -93,96 +89,44 @@ var example = map[Kind]runtime.Object{
 	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{}, bundles: &corev1.ConfigMap{}, namedMaps: &corev1.ConfigMap{},
 }
 
-// informer is an informer of client-go, and the registration of our handlers.
-type informer struct {
-	cache.SharedIndexInformer
-	handlers cache.ResourceEventHandlerRegistration
-}
-
 // byService is the index of EndpointSlices by their Services, and byKeeper that of those that weir
 // keeps for Gateways.
 const byService, byKeeper = "service", "keeper"
 
-func (s *Source) makeInformers() error {
-	s.informers = map[Kind][]informer{}
+func (s *Source) makeInformers() {
+	s.informers = map[Kind][]*informer.Informer{}
 	for kind, all := range selections(s.opts.File) {
 		if isOptional(kind) {
 			continue
 		}
 		for _, selection := range all {
-			i, err := s.newInformer(kind, s.opts.List(kind, selection), example[kind], func(err error) { s.trouble(kind, err) })
-			if err != nil {
-				return err
-			}
+			i, _ := s.newInformer(kind, s.opts.List(kind, selection), example[kind], s.trouble)
 			s.informers[kind] = append(s.informers[kind], i)
 		}
 	}
-	return nil
 }
 
-// newInformer makes an informer that does not run. trouble is called with its errors.
-func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.Object, trouble func(error)) (informer, error) {
-	i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.watched(kind, list, trouble), example, 0, cache.Indexers{})}
-	if kind == EndpointSlices {
-		if err := i.AddIndexers(cache.Indexers{byService: indexOneAddress, byKeeper: indexOwnSlices}); err != nil {
-			return i, err
-		}
-	}
-	transform := slim
+// newInformer makes an informer that does not run, and its entry in the outage. trouble is called with its errors.
+func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.Object, trouble func(*lost, Kind, error)) (*informer.Informer, *lost) {
+	o := informer.Options{List: list, Example: example, Transform: slim, Retry: s.retry, Changed: func(old, now any) { s.seen(kind, old, now, s.alike(old, now)) }}
 	switch kind {
+	case EndpointSlices:
+		o.Indexers = cache.Indexers{byService: indexOneAddress, byKeeper: indexOwnSlices}
 	case bundles:
-		transform = slimBundle
+		o.Transform = slimBundle
 	case namedMaps:
-		transform = slimHeaders
+		o.Transform = slimHeaders
 	}
-	if err := i.SetTransform(transform); err != nil {
-		return i, err
-	}
-	err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble(err) })
-	if err != nil {
-		return i, err
-	}
-	i.handlers, err = i.AddEventHandler(s.handler(kind))
-	return i, err
-}
-
-// watched changes l, and returns it. l then reports to trouble the watches that cannot begin, which
-// client-go repeats silently if the API server does not answer, and reports to s each answer of the API
-// server.
-func (s *Source) watched(kind Kind, l *cache.ListWatch, trouble func(error)) *cache.ListWatch {
-	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
-	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		all, err := list(ctx, o)
-		if err == nil {
-			s.answered(kind)
+	entry := &lost{outage: &s.outage}
+	o.Trouble = func(err error) { trouble(entry, kind, err) }
+	o.Works = func(works bool) {
+		if works {
+			entry.over()
+		} else {
+			entry.begin()
 		}
-		return all, err
 	}
-	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		w, err := begin(ctx, o)
-		streams := o.SendInitialEvents != nil // otherwise client-go lists instead, and reports that error
-		switch {
-		case err == nil:
-			s.answered(kind)
-		case ctx.Err() == nil && (!streams || utilnet.IsConnectionRefused(err)):
-			trouble(err)
-		}
-		return w, err
-	}
-	return l
-}
-
-func (s *Source) answered(kind Kind) {
-	if s.opts.Answered != nil {
-		s.opts.Answered(kind)
-	}
-}
-
-// trouble reports an error. A watch that expired and begins again is not an error.
-func (s *Source) trouble(kind Kind, err error) {
-	if s.opts.Trouble != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		s.opts.Trouble(kind, err)
-	}
+	return informer.New(o), entry
 }
 
 func indexOneAddress(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
@@ -222,20 +166,6 @@ func nameOf(o any) config.ObjectName {
 		return config.ObjectName{}
 	}
 	return config.ObjectName{Namespace: s.Namespace, Name: s.Name}
-}
-
-// handler records the changes.
-func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { s.seen(kind, nil, o, false) },
-		UpdateFunc: func(old, o any) { s.seen(kind, old, o, s.alike(old, o)) },
-		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			s.seen(kind, o, nil, false)
-		},
-	}
 }
 
 // seen records that an object was added, replaced or removed. alike means that the new object needs no
@@ -340,7 +270,7 @@ func sameOf(prefix string, a, b map[string]string) bool {
 // all are the objects of a kind.
 func all[T any](s *Source, kind Kind) (found []T) {
 	for _, i := range s.informers[kind] {
-		for _, o := range i.GetStore().List() {
+		for _, o := range i.Items.List() {
 			found = append(found, o.(T))
 		}
 	}
@@ -350,7 +280,7 @@ func all[T any](s *Source, kind Kind) (found []T) {
 // get is one object, or nil.
 func get[T any](s *Source, kind Kind, name config.ObjectName) (found T) {
 	for _, i := range s.informers[kind] {
-		if o, ok, _ := i.GetStore().GetByKey(name.String()); ok {
+		if o, ok, _ := i.Items.GetByKey(name.String()); ok {
 			return o.(T)
 		}
 	}

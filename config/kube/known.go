@@ -172,7 +172,7 @@ func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 	service := get[*corev1.Service](s, Services, b.Source)
 	var of []*discoveryv1.EndpointSlice
 	for _, i := range s.informers[EndpointSlices] {
-		found, _ := i.GetIndexer().ByIndex(byService, b.Source.String())
+		found, _ := i.Items.ByIndex(byService, b.Source.String())
 		for _, o := range found {
 			of = append(of, o.(*discoveryv1.EndpointSlice))
 		}

@@ -60,7 +60,7 @@ func (s *Source) Objects() map[Kind]map[State]int {
 	for kind, informers := range s.informers {
 		n := map[State]int{InUse: 0, Faulty: 0, Unused: 0}
 		for _, i := range informers {
-			for _, key := range i.GetStore().ListKeys() {
+			for _, key := range i.Items.ListKeys() {
 				n[stateIn(kind, key, used, faulty)]++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // This file watches the ConfigMaps that annotations, and keys of ingress-nginx's ConfigMap, name. weir watches each of them by its name, so it needs no
@@ -45,8 +46,10 @@ type named struct {
 
 // namedInformer is the informer of one ConfigMap.
 type namedInformer struct {
-	informer
+	*informer.Informer
+	lost    *lost
 	cancel  context.CancelFunc
+	ended   chan struct{} // is closed when it has ended
 	refused chan struct{} // is closed when weir has no right to read the ConfigMap
 	once    sync.Once     // closes refused
 	last    *corev1.ConfigMap
@@ -64,7 +67,7 @@ func (n *named) follow(ctx context.Context, wanted []config.ObjectName) (changed
 	defer patience.Stop()
 	for _, i := range added {
 		select {
-		case <-i.handlers.HasSyncedChecker().Done():
+		case <-i.Known():
 		case <-i.refused:
 		case <-patience.C:
 			return true
@@ -88,18 +91,14 @@ func (n *named) change(ctx context.Context, wanted []config.ObjectName) (added [
 		if !slices.Contains(wanted, name) {
 			i.cancel()
 			delete(n.running, name)
-			n.source.answered(namedMaps) // a failed watch of it is no trouble any more
+			n.ended.Go(func() { <-i.ended; i.lost.over() }) // a failed watch of it is no trouble any more
 		}
 	}
 	for _, name := range wanted {
 		if n.running[name] != nil {
 			continue
 		}
-		i, err := n.start(ctx, name)
-		if err != nil {
-			n.source.trouble(namedMaps, err)
-			continue
-		}
+		i := n.start(ctx, name)
 		n.running[name] = i
 		added = append(added, i)
 	}
@@ -109,29 +108,27 @@ func (n *named) change(ctx context.Context, wanted []config.ObjectName) (added [
 }
 
 // start runs the informer of a ConfigMap. n.mu is held.
-func (n *named) start(ctx context.Context, name config.ObjectName) (i *namedInformer, err error) {
-	i = &namedInformer{refused: make(chan struct{})}
+func (n *named) start(ctx context.Context, name config.ObjectName) *namedInformer {
+	i := &namedInformer{refused: make(chan struct{}), ended: make(chan struct{})}
 	changed := func() { n.source.note(func(d *dirt) { d.routes.touch() }) }
-	i.informer, err = n.source.newInformer(namedMaps, n.source.opts.List(namedMaps, selectionOf(name)), example[namedMaps], func(err error) {
+	i.Informer, i.lost = n.source.newInformer(namedMaps, n.source.opts.List(namedMaps, selectionOf(name)), example[namedMaps], func(l *lost, kind Kind, err error) {
 		if !apierrors.IsForbidden(err) {
-			n.source.trouble(namedMaps, err)
+			n.source.trouble(l, kind, err)
 			return
 		}
+		l.over()
 		i.once.Do(func() { close(i.refused); changed() }) // an event on the Ingress says so
 	})
-	if err != nil {
-		return nil, err
-	}
 	ctx, i.cancel = context.WithCancel(ctx)
-	n.ended.Go(func() { i.RunWithContext(ctx) })
+	n.ended.Go(func() { defer close(i.ended); i.Run(ctx) })
 	n.ended.Go(func() {
 		select {
-		case <-i.handlers.HasSyncedChecker().Done():
+		case <-i.Known():
 			changed() // also if there is no such ConfigMap
 		case <-ctx.Done():
 		}
 	})
-	return i, nil
+	return i
 }
 
 // known returns the last known states of all ConfigMaps that were named.
@@ -150,8 +147,8 @@ func (n *named) known() map[config.ObjectName]NamedMap {
 
 // known returns the last known state. named.mu is held.
 func (i *namedInformer) known(name config.ObjectName) NamedMap {
-	if i.handlers.HasSynced() {
-		o, _, _ := i.GetStore().GetByKey(name.String())
+	if i.IsKnown() {
+		o, _, _ := i.Items.GetByKey(name.String())
 		m, _ := o.(*corev1.ConfigMap)
 		if m != nil {
 			i.last = m

@@ -111,7 +111,7 @@ func TestNamedMapsWithoutARight(t *testing.T) {
 		w.server.mu.Lock()
 		delete(w.refused, namedMaps)
 		w.server.mu.Unlock()
-		time.Sleep(time.Minute) // client-go asks again after some time
+		time.Sleep(time.Minute) // weir asks again after some time
 		if c := w.latest(t); headersIn(c) != "X-A=1" || len(c.Events) > 0 {
 			t.Errorf("with the right the routing is %s, and has the events %v", headersIn(c), c.Events)
 		}
@@ -207,7 +207,7 @@ func TestNamedMapsThatFail(t *testing.T) {
 		troubles := func() (n, answers int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			n, answers = len(w.troubles), w.answers[namedMaps]
+			n, answers = len(w.troubles), w.answers
 			w.troubles = nil
 			return n, answers
 		}
@@ -220,7 +220,7 @@ func TestNamedMapsThatFail(t *testing.T) {
 			t.Error("the failure is no trouble")
 		}
 		fail(nil)
-		time.Sleep(time.Minute) // client-go asks again after some time
+		time.Sleep(time.Minute) // weir asks again after some time
 		says("does not exist")
 
 		fail(errors.New("the API server is away"))

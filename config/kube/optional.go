@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // The kinds of the Gateway API. A cluster need not serve them, and may begin or cease to serve
@@ -86,8 +87,9 @@ const (
 
 // optional are the informers of kinds that a cluster need not serve.
 type optional struct {
-	source *Source
-	wanted map[Kind][]Selection
+	source    *Source
+	wanted    map[Kind][]Selection
+	kindsLost *lost // the request for the kinds that the cluster serves
 
 	mu      sync.Mutex
 	running map[Kind]*optionalKind
@@ -97,13 +99,14 @@ type optional struct {
 // optionalKind are the informers of one kind that the cluster serves.
 type optionalKind struct {
 	version   string
-	informers []informer
+	informers []*informer.Informer
+	lost      []*lost // of the informers
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 }
 
 func newOptional(s *Source) *optional {
-	o := &optional{source: s, wanted: map[Kind][]Selection{}, running: map[Kind]*optionalKind{}, sooner: make(chan struct{}, 1)}
+	o := &optional{source: s, kindsLost: &lost{outage: &s.outage}, wanted: map[Kind][]Selection{}, running: map[Kind]*optionalKind{}, sooner: make(chan struct{}, 1)}
 	for kind, selected := range selections(s.opts.File) {
 		if isOptional(kind) {
 			o.wanted[kind] = selected
@@ -165,14 +168,19 @@ func (o *optional) look(ctx context.Context) bool {
 	versions, err := o.source.opts.Served(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			o.source.trouble(GatewayClasses, err)
+			o.source.trouble(o.kindsLost, GatewayClasses, err)
 		}
 		return false
 	}
-	o.source.answered(GatewayClasses)
+	o.kindsLost.over()
+	o.source.Reached()
 	gone := o.change(ctx, versions)
 	for _, k := range gone {
 		k.cancel()
+		k.done.Wait()
+		for _, l := range k.lost {
+			l.over()
+		}
 	}
 	if len(gone) > 0 {
 		o.source.note(func(d *dirt) { d.routes.touch() })
@@ -196,10 +204,7 @@ func (o *optional) change(ctx context.Context, versions map[string]string) (gone
 			continue
 		}
 		k := &optionalKind{version: version}
-		if err := o.fill(k, kind); err != nil {
-			o.source.trouble(kind, err)
-			continue
-		}
+		o.fill(k, kind)
 		o.running[kind] = k
 		k.run(ctx, func() { o.source.note(func(d *dirt) { d.routes.touch() }) })
 	}
@@ -210,21 +215,17 @@ func (o *optional) change(ctx context.Context, versions map[string]string) (gone
 func versioned(kind Kind, version string) Kind { return Kind(string(kind) + "@" + version) }
 
 // fill makes the informers of a kind.
-func (o *optional) fill(k *optionalKind, kind Kind) error {
+func (o *optional) fill(k *optionalKind, kind Kind) {
 	for _, selection := range o.wanted[kind] {
-		i, err := o.source.newInformer(kind, o.source.opts.List(versioned(kind, k.version), selection), optionalExample[kind], func(err error) { o.trouble(kind, err) })
-		if err != nil {
-			return err
-		}
-		k.informers = append(k.informers, i)
+		i, l := o.source.newInformer(kind, o.source.opts.List(versioned(kind, k.version), selection), optionalExample[kind], o.trouble)
+		k.informers, k.lost = append(k.informers, i), append(k.lost, l)
 	}
-	return nil
 }
 
 // trouble reports an error, unless the kind is gone.
-func (o *optional) trouble(kind Kind, err error) {
+func (o *optional) trouble(l *lost, kind Kind, err error) {
 	if !apierrors.IsNotFound(err) {
-		o.source.trouble(kind, err)
+		o.source.trouble(l, kind, err)
 		return
 	}
 	select {
@@ -237,7 +238,7 @@ func (o *optional) trouble(kind Kind, err error) {
 func (k *optionalKind) run(ctx context.Context, known func()) {
 	ctx, k.cancel = context.WithCancel(ctx)
 	for _, i := range k.informers {
-		k.done.Go(func() { i.RunWithContext(ctx) })
+		k.done.Go(func() { i.Run(ctx) })
 	}
 	k.done.Go(func() {
 		if k.await(ctx) {
@@ -252,14 +253,14 @@ func (k *optionalKind) await(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-i.handlers.HasSyncedChecker().Done():
+		case <-i.Known():
 		}
 	}
 	return true
 }
 
 func (k *optionalKind) known() bool {
-	return !slices.ContainsFunc(k.informers, func(i informer) bool { return !i.handlers.HasSynced() })
+	return !slices.ContainsFunc(k.informers, func(i *informer.Informer) bool { return !i.IsKnown() })
 }
 
 func (o *optional) kinds() []*optionalKind {
@@ -278,7 +279,7 @@ func (o *optional) stores(kind Kind) (all []cache.Store) {
 		return nil
 	}
 	for _, i := range k.informers {
-		all = append(all, i.GetStore())
+		all = append(all, i.Items)
 	}
 	return all
 }
@@ -354,7 +355,7 @@ func (s *Source) gatewayObjects() *gateway.Objects {
 // slices are the EndpointSlices with a key of an index.
 func (s *Source) slices(index, key string) (found []*discoveryv1.EndpointSlice) {
 	for _, i := range s.informers[EndpointSlices] {
-		some, _ := i.GetIndexer().ByIndex(index, key)
+		some, _ := i.Items.ByIndex(index, key)
 		for _, o := range some {
 			found = append(found, o.(*discoveryv1.EndpointSlice))
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 const (
@@ -53,8 +54,8 @@ type Options struct {
 	// Trouble is called with the error when objects cannot be listed or watched, and
 	// again while the error lasts. The known objects stay in effect.
 	Trouble func(Kind, error)
-	// Answered is called each time objects were listed, or a watch began.
-	Answered func(Kind)
+	// Answered is called when, after Trouble, all objects can be watched again. It must not call the Source.
+	Answered func()
 	// Panicked is called after a panic in a conversion, which is a bug of weir. The
 	// previous result stays in effect. nil: a panic ends the process.
 	Panicked func(value any, stack []byte)
@@ -64,7 +65,9 @@ type Options struct {
 // effect. When it answers again, Source finds out what changed.
 type Source struct {
 	opts      Options
-	informers map[Kind][]informer
+	informers map[Kind][]*informer.Informer
+	retry     *informer.Retry // of all informers
+	outage    outage
 	optional  *optional // the kinds that the cluster need not serve
 	named     *named    // the ConfigMaps that annotations name
 	synced    atomic.Bool
@@ -97,11 +100,15 @@ type Source struct {
 
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
-	s := &Source{opts: opts, wake: make(chan struct{}, 1), wakeQuick: make(chan struct{}, 1), dirty: dirt{objects: map[config.ObjectName]bool{}}, arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
+	s := &Source{opts: opts, retry: informer.NewRetry(), outage: outage{answered: opts.Answered}, wake: make(chan struct{}, 1), wakeQuick: make(chan struct{}, 1), dirty: dirt{objects: map[config.ObjectName]bool{}}, arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
 	s.converter.File = opts.File
 	s.optional, s.named = newOptional(s), newNamed(s)
-	return s, s.makeInformers()
+	s.makeInformers()
+	return s, nil
 }
+
+// Reached tells the Source that the API server has answered some other request, so that no watch waits longer.
+func (s *Source) Reached() { s.retry.Answered() }
 
 // HasSynced reports whether all objects were listed, and Changed has returned from its first call.
 func (s *Source) HasSynced() bool { return s.synced.Load() }
@@ -177,8 +184,7 @@ func (s *Source) whole() Change {
 }
 
 // Run watches until ctx ends. It returns when all its goroutines have ended, or
-// after endPatience: while the API server refuses connections, informers sleep
-// for up to a minute, even if ctx ends meanwhile.
+// after endPatience: a request to the API server may last longer.
 func (s *Source) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -191,11 +197,11 @@ func (s *Source) Run(ctx context.Context) {
 		case <-time.After(endPatience):
 		}
 	}()
-	var synced []cache.DoneChecker
+	var synced []<-chan struct{}
 	for _, all := range s.informers {
 		for _, i := range all {
-			running.Go(func() { i.RunWithContext(ctx) })
-			synced = append(synced, i.handlers.HasSyncedChecker())
+			running.Go(func() { i.Run(ctx) })
+			synced = append(synced, i.Known())
 		}
 	}
 	if !s.optional.start(ctx) {
@@ -206,7 +212,7 @@ func (s *Source) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-done.Done():
+		case <-done:
 		}
 	}
 	if !s.awaitController(ctx) {
@@ -221,10 +227,9 @@ func (s *Source) Run(ctx context.Context) {
 // awaitController waits until the ConfigMap of ingress-nginx exists: what it sets may restrict access. It reports
 // whether ctx goes on.
 func (s *Source) awaitController(ctx context.Context) bool {
-	n, waited := s.opts.File.Kubernetes.IngressNginx, false
+	n, entry := s.opts.File.Kubernetes.IngressNginx, &lost{outage: &s.outage}
 	for n != nil && get[*corev1.ConfigMap](s, ConfigMaps, n.ConfigMap) == nil {
-		waited = true
-		s.trouble(ConfigMaps, missingController(n.ConfigMap))
+		s.trouble(entry, ConfigMaps, missingController(n.ConfigMap))
 		select {
 		case <-ctx.Done():
 			return false
@@ -232,9 +237,7 @@ func (s *Source) awaitController(ctx context.Context) bool {
 		case <-time.After(controllerPatience):
 		}
 	}
-	if waited {
-		s.answered(ConfigMaps)
-	}
+	entry.over()
 	return true
 }
 

@@ -225,8 +225,7 @@ func (p *process) said(n int) string {
 }
 
 // patience is the timeout of each wait in a test. It is generous: only a broken weir
-// makes a test wait so long. After an outage of the API server, client-go may wait a minute
-// before it asks again.
+// makes a test wait so long.
 const patience = 90 * time.Second
 
 // soon repeats f until it returns nil.

@@ -45,7 +45,13 @@ func (s *server) newControl(file *config.Config) (control, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &replica{s: s, client: client}, nil
+	r := &replica{s: s, client: client}
+	client.Answered = func() {
+		if source := r.source.Load(); source != nil {
+			source.Reached()
+		}
+	}
+	return r, nil
 }
 
 // leaveLease limits the time in which weir gives up its old Lease after it has changed to

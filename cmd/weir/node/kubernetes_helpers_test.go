@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -104,6 +105,9 @@ func (c *clustered) list(kind kube.Kind, _ kube.Selection) *cache.ListWatch {
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if err := c.ask(); err != nil {
 				return nil, err
+			}
+			if o.SendInitialEvents != nil { // the fake streams no lists
+				return nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 			}
 			w, err := f.Watch(o)
 			if err != nil {

@@ -17,12 +17,11 @@ import (
 // This file logs the events of a cluster, each once.
 
 // troubles are the errors for which objects cannot be listed or watched. weir logs each
-// error once, until all objects can be read again.
+// error once, until all objects can be watched again.
 type troubles struct {
 	log *zap.Logger
 
 	mu     sync.Mutex
-	kinds  map[kube.Kind]error // the kinds with an error
 	said   map[string]bool
 	newest error
 }
@@ -31,10 +30,10 @@ type troubles struct {
 func (t *troubles) begin(kind kube.Kind, err error, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.kinds == nil {
-		t.kinds, t.said = map[kube.Kind]error{}, map[string]bool{}
+	if t.said == nil {
+		t.said = map[string]bool{}
 	}
-	t.kinds[kind], t.newest = err, err
+	t.newest = err
 	why := rootOf(err)
 	if t.said[why] {
 		return
@@ -59,18 +58,12 @@ func rootOf(err error) string {
 	}
 }
 
-// over records that a kind can be listed or watched again.
-func (t *troubles) over(kind kube.Kind) {
+// over records that all kinds can be watched again.
+func (t *troubles) over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.kinds) == 0 {
-		return
-	}
-	delete(t.kinds, kind)
-	if len(t.kinds) == 0 {
-		t.said, t.newest = map[string]bool{}, nil
-		t.log.Info("weir can watch the cluster again")
-	}
+	t.said, t.newest = nil, nil
+	t.log.Info("weir can watch the cluster again")
 }
 
 // last returns the newest error; nil: there is none.

@@ -208,7 +208,6 @@ func TestTroubles(t *testing.T) {
 		return &url.Error{Op: "Get", URL: "https://api/" + string(kind), Err: syscall.ECONNREFUSED}
 	}
 	f(0)
-	all.over(kube.Ingresses)
 	for range 3 {
 		all.begin(kube.Ingresses, down(kube.Ingresses), true)
 		all.begin(kube.Services, fmt.Errorf("failed to list: %w", down(kube.Services)), true)
@@ -219,11 +218,7 @@ func TestTroubles(t *testing.T) {
 	if err := all.last(); err == nil || err.Error() != "secrets is forbidden" {
 		t.Errorf("the last one is %v", err)
 	}
-	all.over(kube.Ingresses)
-	all.over(kube.Services)
-	f(2)
-	all.over(kube.Secrets)
-	all.over(kube.Secrets)
+	all.over()
 	f(3)
 	if all.last() != nil {
 		t.Errorf("there still is %v", all.last())

@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -36,7 +38,41 @@ type Client struct {
 	gateways                                  map[string]rest.Interface // by version
 	// Namespace is the namespace of this process, or the one in the kubeconfig.
 	Namespace string
+	// Answered is called for each response that shows a working API server. It is set before the first request. nil: nobody.
+	Answered func()
 }
+
+// roundTrip calls Answered after a response; next sends the request.
+func (c *Client) roundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	resp, err := next.RoundTrip(r)
+	if err == nil && resp.StatusCode < 400 && c.Answered != nil {
+		c.Answered()
+	}
+	return resp, err
+}
+
+// roundTripper is a function that is a http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+const (
+	// dialTimeout limits the wait for a connection to an address that does not answer.
+	dialTimeout = 5 * time.Second
+	// An API server that sends nothing for pingAfter must answer a ping within pingTimeout. Otherwise the connection, and
+	// the watches on it, are lost.
+	pingAfter, pingTimeout = "10", "5" // seconds
+)
+
+// setPings sets what client-go reads from the environment only. A value that an operator has set stays.
+var setPings = sync.OnceFunc(func() {
+	for name, value := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": pingAfter, "HTTP2_PING_TIMEOUT_SECONDS": pingTimeout} {
+		if os.Getenv(name) == "" {
+			os.Setenv(name, value)
+		}
+	}
+})
 
 // inPod is the file with the namespace of a Pod.
 const inPod = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -48,6 +84,7 @@ var silence = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
 // Pod if kubeconfig is empty. It does not wait for the API server.
 func Connect(kubeconfig string) (*Client, error) {
 	silence()
+	setPings()
 	settings, namespace, err := clientSettings(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -60,16 +97,24 @@ func Connect(kubeconfig string) (*Client, error) {
 	settings.AcceptContentTypes, settings.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
 	settings.UserAgent = "weir"
 	settings.QPS, settings.Burst = 1000, 1000 // a safety limit only: package control has a pace of its own
+	settings.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	c := &Client{Namespace: namespace}
+	settings.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return c.roundTrip(next, r) })
+	})
+	shared, err := rest.HTTPClientFor(settings) // otherwise each group has connections of its own
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
+	}
 	for gv, to := range map[schema.GroupVersion]*rest.Interface{
 		corev1.SchemeGroupVersion: &c.Core, networkingv1.SchemeGroupVersion: &c.Networking,
 		discoveryv1.SchemeGroupVersion: &c.Discovery, coordinationv1.SchemeGroupVersion: &c.Coordination,
 	} {
-		if *to, err = forGroup(*settings, gv); err != nil {
+		if *to, err = forGroup(*settings, shared, gv); err != nil {
 			return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
 		}
 	}
-	if c.gateways, err = gatewayClients(*settings); err != nil {
+	if c.gateways, err = gatewayClients(*settings, shared); err != nil {
 		return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
 	}
 	return c, nil
@@ -115,12 +160,12 @@ func OwnNamespace() string {
 	return strings.TrimSpace(string(data))
 }
 
-func forGroup(settings rest.Config, gv schema.GroupVersion) (rest.Interface, error) {
+func forGroup(settings rest.Config, shared *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
 	settings.GroupVersion, settings.APIPath = &gv, "/apis"
 	if gv.Group == "" {
 		settings.APIPath = "/api"
 	}
-	return rest.RESTClientFor(&settings)
+	return rest.RESTClientForConfigAndClient(&settings, shared)
 }
 
 // Timeout limits each request except watches.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,11 +47,11 @@ func addGatewayKinds(scheme *runtime.Scheme) {
 }
 
 // gatewayClients makes a client of each version.
-func gatewayClients(settings rest.Config) (map[string]rest.Interface, error) {
+func gatewayClients(settings rest.Config, shared *http.Client) (map[string]rest.Interface, error) {
 	settings.AcceptContentTypes, settings.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON // all that CustomResourceDefinitions have
 	all := make(map[string]rest.Interface, len(gatewayVersions))
 	for _, version := range gatewayVersions {
-		c, err := forGroup(settings, schema.GroupVersion{Group: gatewayv1.GroupName, Version: version})
+		c, err := forGroup(settings, shared, schema.GroupVersion{Group: gatewayv1.GroupName, Version: version})
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,192 @@
+package informer
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// server is an API server with one Service.
+type server struct {
+	mu      sync.Mutex
+	down    error
+	asked   []time.Time // each request
+	lists   int
+	watches []*watch.FakeWatcher
+}
+
+func (s *server) ask() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, time.Now())
+	return s.down
+}
+
+// set makes requests fail; nil: it serves them.
+func (s *server) set(down error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down, s.asked = down, nil
+	if down != nil {
+		for _, w := range s.watches {
+			w.Stop()
+		}
+		s.watches = nil
+	}
+}
+
+// now is the number of watches, of requests, and of lists.
+func (s *server) now() (watches, asked, lists int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches), len(s.asked), s.lists
+}
+
+func (s *server) listWatch() *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			if err := s.ask(); err != nil {
+				return nil, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.lists++
+			return &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}}}, nil
+		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents != nil {
+				return nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+			}
+			if err := s.ask(); err != nil {
+				return nil, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			w := watch.NewFake()
+			s.watches = append(s.watches, w)
+			return w, nil
+		},
+	}
+}
+
+const kinds = 16
+
+// After an outage of any length all watches work within 6 s, and go on without lists. During the outage, one request at
+// a time tries.
+func TestWatchesWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, retry := &server{}, NewRetry()
+		var mu sync.Mutex
+		working := map[int]bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for n := range kinds {
+			i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: retry, Changed: func(_, _ any) {}, Trouble: func(error) {},
+				Works: func(works bool) {
+					mu.Lock()
+					defer mu.Unlock()
+					working[n] = works
+				}})
+			running.Go(func() { i.Run(ctx) })
+		}
+		all := func(want bool) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			for n := range kinds {
+				if working[n] != want {
+					t.Errorf("watch %d works: %v", n, working[n])
+				}
+			}
+		}
+		time.Sleep(10 * time.Second)
+		all(true)
+		for _, outage := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
+			s.set(syscall.ECONNREFUSED)
+			time.Sleep(outage)
+			all(false)
+			if _, asked, _ := s.now(); asked > 3*kinds+int(outage/(lastDelay/2)) {
+				t.Errorf("%d requests in an outage of %v", asked, outage)
+			}
+			s.set(nil)
+			time.Sleep(lastDelay + spread)
+			if watches, _, lists := s.now(); watches != kinds || lists != kinds {
+				t.Errorf("after an outage of %v there are %d watches and %d lists", outage, watches, lists)
+			}
+			time.Sleep(settled)
+			all(true)
+			time.Sleep(time.Minute)
+		}
+		// A request of another part of weir wakes the watches too.
+		s.set(syscall.ECONNREFUSED)
+		time.Sleep(10 * time.Minute)
+		s.set(nil)
+		retry.Answered()
+		time.Sleep(spread)
+		if watches, _, _ := s.now(); watches != kinds {
+			t.Errorf("a second after an answer there are %d watches", watches)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// The delay between attempts for a right that is missing ends at 5 s too.
+func TestRefusedRequestsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{down: apierrors.NewForbidden(corev1.Resource("services"), "", nil)}
+		troubles := 0
+		i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: NewRetry(), Changed: func(_, _ any) {}, Trouble: func(error) { troubles++ }, Works: func(bool) {}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); i.Run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if least, most := 600/5, 700/2; troubles < least || troubles > most {
+			t.Errorf("%d attempts in ten minutes", troubles)
+		}
+		s.set(nil)
+		time.Sleep(lastDelay)
+		synctest.Wait()
+		if !i.IsKnown() || len(i.Items.List()) != 1 {
+			t.Error("the objects are not known")
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// A watch whose connection is lost goes on from its resource version. Without events it lasts until its timeout.
+func TestLostConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, works := watch.NewFake(), []bool{}
+		r := relayed(from, time.Minute, func(w bool) { works = append(works, w) })
+		from.Modify(&corev1.Service{})
+		if e := <-r.ResultChan(); e.Type != watch.Modified {
+			t.Errorf("it passed %v on", e)
+		}
+		from.Error(&metav1.Status{Status: metav1.StatusFailure, Message: "unable to decode an event from the watch stream: http2: client connection lost"})
+		if e, ok := <-r.ResultChan(); ok {
+			t.Errorf("it passed %v on", e)
+		}
+		if len(works) != 2 || !works[0] || works[1] {
+			t.Errorf("it worked: %v", works)
+		}
+		begun := time.Now()
+		r = relayed(watch.NewFake(), time.Minute, func(bool) {})
+		<-r.ResultChan()
+		if took := time.Since(begun); took != time.Minute {
+			t.Errorf("it ended after %v", took)
+		}
+	})
+}
