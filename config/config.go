@@ -216,6 +216,9 @@ type Health struct {
 	Network      string
 	Address      string
 	RequireLocal []string // backends
+	// NodeTaints are more taints of weir's Node object that take the node out of service, each as
+	// KEY[=VALUE][:EFFECT].
+	NodeTaints []string
 	// From lists the networks whose peers may send a PROXY header to the port; nil: any
 	// peer.
 	From []netip.Prefix

@@ -286,6 +286,7 @@ func (h *Health) section() section {
 	return section{object: h, position: &h.Position, keys: []key{
 		{"address", listenAddress(&h.Network, &h.Address).required(`":8086"`), "The address for health checks."},
 		{"require_local", list(&h.RequireLocal, text), "Backends that need a ready endpoint on this node; without one, the health port answers 503. They need a health_check."},
+		{"node_taints", list(&h.NodeTaints, taint.at).byDefault("none but those that weir knows"), "More taints of weir's Kubernetes node with which the health port answers 503, as KEY[=VALUE][:EFFECT]."},
 		{"from", list(&h.From, prefix.at).byDefault("anyone"), "The networks (CIDR) that may send a PROXY header to this port. The PROXY header is optional; weir closes the connection if another network sends one."},
 	}}
 }

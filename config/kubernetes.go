@@ -1,11 +1,11 @@
 package config
 
 import (
-	"time"
-
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Kubernetes selects the objects of a cluster that weir serves in addition to the file.
@@ -359,6 +359,19 @@ var label = kind[Label]{what: `a label such as "ingress=weir"`, format: Label.St
 	},
 }
 
+const taintPattern = `[0-9A-Za-z][-./0-9A-Z_a-z]*(=[0-9A-Za-z][-.0-9A-Z_a-z]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?`
+
+var taint = kind[string]{what: "a taint such as example.com/drain", format: same[string], pattern: taintPattern,
+	parse: func(s string) (string, error) {
+		if !isTaint(s) {
+			return "", fmt.Errorf(`is not a taint; write its key, such as example.com/drain, or with its value and effect, such as "example.com/drain=yes:NoSchedule"`)
+		}
+		return s, nil
+	},
+}
+
+var isTaint = regexp.MustCompile("^(" + taintPattern + ")$").MatchString
+
 // ParseObjectName reads namespace/name.
 func ParseObjectName(s string) (ObjectName, error) {
 	namespace, name, ok := strings.Cut(s, "/")
@@ -459,6 +472,9 @@ func (k *Kubernetes) offersHeaderPolicies() bool {
 // the name of the node.
 func (v *draft) warnKubernetes() {
 	k := v.kubernetes
+	if h := v.health; h != nil && len(h.NodeTaints) > 0 && (k == nil || v.node == "") {
+		v.warnAt(v.places[&h.NodeTaints], "weir reads the taints of the node that node names, in the cluster of kubernetes, and one of the two is not set, so node_taints has no effect; set both, such as node: ${NODE_NAME} from the downward API")
+	}
 	if k == nil {
 		return
 	}

@@ -33,6 +33,7 @@ func TestPatternsOfAddresses(t *testing.T) {
 		[]string{"a b", "a.example:0", "a.example:65536", "a.example:", "[::1]80", "*.a.example", "a/b"})
 	f(endpointAddress, []string{"a:1", "a.example.:80", "[fe80::1%eth0]:1", "192.0.2.1:65535", "unix:/run/a b.sock"},
 		[]string{"a b:1", ":1", "a", "[::1]", "::1:80a", "*.a:1", "a:01", "http://a:1", "unix:a"})
+	f(taint, []string{"a", "a.example/b", "a.example/b=c", "a:NoSchedule", "a.example/b=c_d.e:NoExecute"}, []string{"", "=b", "a=", "a=b=c", "a:", "a:Never", "a b", "a=b c", ":NoSchedule"})
 	f(nameServer, []string{"192.0.2.53:53", "[2001:db8::53]:53", "ns.example.org:53"}, []string{"192.0.2.53", ":53", "a_!:53"})
 	f(kind[string]{what: "a network", pattern: prefix.pattern, parse: func(s string) (string, error) {
 		p, err := parsePrefix(s)

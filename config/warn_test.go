@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // TestWarningOfRequireLocal: without health checks a backend never makes the node
@@ -45,6 +47,23 @@ backends: {app: {health_check: {tcp: {}}, endpoints: `+endpoints+`}}
 	f("node: a\n", `[{address: "192.0.2.1:1", node: b}]`, true)
 	f("node: a\n", `["192.0.2.2:1", {address: "192.0.2.1:1", node: a}]`, false)
 	f("", `["192.0.2.2:1"]`, false) // another machine may have this address
+}
+
+func TestWarningOfNodeTaints(t *testing.T) {
+	f := func(more string, warned bool) {
+		t.Helper()
+		c := mustParse(t, more+`listeners: {web: {address: ":80", protocol: http}}
+health: {address: ":8086", node_taints: [example.com/drain, "example.com/drain=now:NoExecute"]}
+`)
+		is := slices.ContainsFunc(c.Warnings, func(w config.Error) bool { return strings.Contains(w.Error(), "so node_taints has no effect") })
+		if is != warned {
+			t.Errorf("%q: the warnings are %v, want one: %v", more, c.Warnings, warned)
+		}
+	}
+	f("", true)
+	f("node: a\n", true)
+	f("kubernetes: {}\n", true)
+	f("node: a\nkubernetes: {}\n", false)
 }
 
 // A guard that no route names guards nothing.

@@ -144,7 +144,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 		checkEndpoints(t, got.Backends[i], endpointsOf(got.Backends[i], &all))
 	}
 	for _, n := range all.Nodes {
-		NodeOf(n)
+		nodeOf(n, nil)
 	}
 }
 

@@ -71,12 +71,12 @@ func (c *gatewayConversion) yieldToFile(a *gateway.Attachment) {
 }
 
 // claims reports whether a route on a listener names a host, for which another object may compete. On shared
-// listeners the empty host is one too.
+// listeners the empty host is one too, but not over TLS while the listener serves nothing: nobody else loses it then.
 func (c *gatewayConversion) claims(l *gateway.Listener, host string) bool {
 	if !c.shares() {
 		return host != ""
 	}
-	return l.Owns() && len(c.Assigned.SharedBy(l)) > 0
+	return l.Owns() && len(c.Assigned.SharedBy(l)) > 0 && (host != "" || !l.TLSPort() || l.Serves())
 }
 
 // isolates reports whether the hostname of a listener gets a route that answers 404, so that no other listener of the

@@ -240,9 +240,6 @@ func show(r *Routing, m *Manifests) string {
 	if len(r.RequireLocal) > 0 {
 		line("require_local %s", strings.Join(r.RequireLocal, " "))
 	}
-	for _, n := range m.Nodes {
-		line("node %s: zone %q leaving %q", n.Name, NodeOf(n).Zone, NodeOf(n).Leaving)
-	}
 	for _, e := range r.Events {
 		name := strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
 		line("event %s %s %s: %s", e.Object.Kind, name, e.Reason, e.Message)

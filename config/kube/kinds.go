@@ -233,7 +233,7 @@ func (s *Source) alike(old, now any) bool {
 		return ok && maps.Equal(a.Labels, b.Labels)
 	case *corev1.Node:
 		b, ok := now.(*corev1.Node)
-		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
+		return ok && maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) && reflect.DeepEqual(a.Spec, b.Spec)
 	}
 	return sameGatewayObject(old, now)
 }

@@ -14,10 +14,12 @@ import (
 
 // This file keeps the last conversion, and completes it with the newest endpoints.
 
-// known is the result of the last conversion, with the newest endpoints.
+// known is the result of the last conversion, with the newest endpoints, and the node.
 type known struct {
 	routing  *Routing
 	backends []*config.Backend // routing's backends with their endpoints; replaced, never changed
+	node     Node
+	taints   []string // see nodeTaints
 }
 
 // differTo returns the differences between the backends of the last Routing and of the next one; both may be nil. It pauses, so
@@ -182,11 +184,11 @@ func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 
 // lookAtNode reports this node if it has changed.
 func (s *Source) lookAtNode(c *Change) {
-	nodes := all[*corev1.Node](s, Nodes)
-	if len(nodes) == 0 {
-		return
+	now := s.node.withoutObject()
+	if nodes := all[*corev1.Node](s, Nodes); len(nodes) > 0 {
+		now = nodeOf(nodes[0], s.taints)
 	}
-	if now := NodeOf(nodes[0]); !reflect.DeepEqual(now, s.node) {
+	if !reflect.DeepEqual(now, s.node) {
 		s.node, c.Node = now, &now
 	}
 }

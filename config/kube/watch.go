@@ -95,13 +95,12 @@ type Source struct {
 	// served is what took effect last. While known is not in effect yet, or cannot take effect, weir needs the
 	// endpoints of both.
 	served known
-	node   Node
 }
 
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, retry: informer.NewRetry(), outage: outage{answered: opts.Answered}, wake: make(chan struct{}, 1), wakeQuick: make(chan struct{}, 1), dirty: dirt{objects: map[config.ObjectName]bool{}}, arrived: map[Kind]map[config.ObjectName]arrival{}, held: &Objects{inOrder: true}}
-	s.converter.File = opts.File
+	s.converter.File, s.taints = opts.File, nodeTaints(opts.File)
 	s.optional, s.named = newOptional(s), newNamed(s)
 	s.makeInformers()
 	return s, nil
@@ -137,8 +136,10 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	s.work.Lock()
 	defer s.work.Unlock()
 	before, c := s.known, Change{Since: time.Now()}
+	s.taints = nodeTaints(file)
 	if synced {
 		s.adopt(&c, routing, &differ, nil)
+		s.lookAtNode(&c)
 	}
 	if err := use(s.whole()); err != nil {
 		s.known, s.converter.File = before, fileBefore

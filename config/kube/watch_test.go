@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -352,12 +353,21 @@ func TestNode(t *testing.T) {
 			t.Errorf("a heartbeat told %+v", told)
 		}
 		w.remove(node(""))
-		if told := w.next(); len(told) != 0 {
-			t.Errorf("without its object the node became %+v", told)
+		if c := w.one(t); c.Node == nil || c.Node.Zone != "z1" || !slices.Equal(c.Node.Leaving, []string{"the cluster has deleted the node"}) {
+			t.Errorf("without its object the node became %+v", c)
 		}
 		w.put(node(""))
 		if c := w.one(t); c.Node == nil || len(c.Node.Leaving) != 0 {
 			t.Errorf("back again, it told %+v", c)
+		}
+	})
+}
+
+// A node that the cluster never had stays: weir runs outside of the cluster, or node is wrong, and then the log says so.
+func TestUnknownNode(t *testing.T) {
+	observe(t, plainConfig, "", func(t *testing.T, w *watched) {
+		if c := w.one(t); c.Node == nil || !reflect.DeepEqual(*c.Node, Node{}) {
+			t.Errorf("it told %+v", c)
 		}
 	})
 }

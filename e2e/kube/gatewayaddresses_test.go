@@ -106,6 +106,13 @@ routes:
 - {hosts: [file.shared.example], listeners: [web, websecure], respond: {status: 204}}
 `
 
+// applySharedClass creates the class that a weir with sharing serves.
+func (s *stage) applySharedClass() {
+	s.Helper()
+	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage-shared'}, spec: {controllerName: weirproxy.github.io/@stage-shared}}`)
+	s.Cleanup(func() { s.cluster.kubectl("", "delete", "gatewayclass", s.name+"-shared", "--ignore-not-found") })
+}
+
 // sharedRoute is a route of a Gateway with shared listeners to a Service.
 func sharedRoute(name, gateway, host, service string) string {
 	return fmt.Sprintf(`{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: %s}], hostnames: [%s], rules: [{backendRefs: [{name: %s, port: 80}]}]}}`, name, gateway, host, service)
@@ -115,9 +122,7 @@ func sharedRoute(name, gateway, host, service string) string {
 // same two ports, and nothing that changes beside them breaks a request. The Deployment a exists.
 func (s *stage) wantSharedGateways() {
 	s.Helper()
-	class := s.name + "-shared"
-	s.apply(`{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: '@stage-shared'}, spec: {controllerName: weirproxy.github.io/@stage-shared}}`)
-	s.Cleanup(func() { s.cluster.kubectl("", "delete", "gatewayclass", class, "--ignore-not-found") })
+	s.applySharedClass()
 	s.apply(deployment("b", 1), s.secret("first", "first", "first.shared.example"), s.secret("second", "second", "second.shared.example"), s.secret("kept", "kept", "kept.shared.example"))
 	s.rolledOut("b")
 	s.apply(`

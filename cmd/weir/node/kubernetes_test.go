@@ -387,8 +387,15 @@ func TestNodeLeaves(t *testing.T) {
 	until(false, `backend "default/shop:80" has no ready endpoint on this node (require_local)`)
 	c.put(pods("192.0.2.1"))
 	until(true)
-	c.put(node("unschedulable: true"))
-	until(false, "the node is cordoned (spec.unschedulable)")
+	// A reload decides again about the taints.
+	tainted := node("taints: [{key: example.com/drain, value: now, effect: NoSchedule}]")
+	c.put(tainted)
+	c.load(beside + "health: {address: '@health', node_taints: [example.com/drain=now]}\n")
+	until(false, "health.node_taints lists a taint of the node (taint example.com/drain)")
+	c.load(beside + "health: {address: '@health'}\n")
+	until(true)
+	c.remove(tainted)
+	until(false, "the cluster has deleted the node")
 	c.load("listeners: {web: {address: '@web', protocol: http}}\n")
 	until(true)
 }

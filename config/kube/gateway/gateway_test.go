@@ -356,13 +356,14 @@ func TestMessagesAreStored(t *testing.T) {
 // The features are in the order that the API demands.
 func TestFeaturesAreSorted(t *testing.T) {
 	pool := config.GatewayAddresses{Pool: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}}
-	for settings, infrastructure := range map[*config.Gateways]bool{{Addresses: pool}: false, {Addresses: pool, Services: true}: true, {Addresses: config.GatewayAddresses{Service: &config.GatewayService{}}}: true} {
+	service, shared := config.GatewayAddresses{Service: &config.GatewayService{}}, config.GatewayAddresses{Shared: []string{"web"}}
+	for settings, infrastructure := range map[*config.Gateways]bool{{Addresses: pool}: false, {Addresses: pool, Services: true}: true, {Addresses: service}: true, {Addresses: shared}: false} {
 		var names []string
 		for _, f := range Features(settings) {
 			names = append(names, string(f.Name))
 		}
 		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) || slices.Contains(names, "GatewayInfrastructure") != infrastructure ||
-			slices.Contains(names, "GatewayStaticAddresses") != (settings.Addresses.Pool != nil) {
+			slices.Contains(names, "GatewayStaticAddresses") != (settings.Addresses.Pool != nil) || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(needOwnAddress, n) }) != (settings.Addresses.Shared == nil) {
 			t.Errorf("the features %q are not in order, or one is there twice", names)
 		}
 	}

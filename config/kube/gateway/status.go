@@ -127,7 +127,7 @@ func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
 		if name == "GatewayInfrastructure" && !settings.KeepsServices() || name == "GatewayStaticAddresses" && settings.Addresses.Pool == nil {
 			continue // a cluster need not give a Service the addresses that a Gateway asks for
 		}
-		if len(settings.Addresses.Shared) > 0 && slices.Contains(needOwnPorts, name) {
+		if len(settings.Addresses.Shared) > 0 && slices.Contains(needOwnAddress, name) {
 			continue
 		}
 		all = append(all, gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(name)})
@@ -135,8 +135,9 @@ func Features(settings *config.Gateways) (all []gatewayv1.SupportedFeature) {
 	return all
 }
 
-// needOwnPorts are the features that need ports of the Gateway's own.
-var needOwnPorts = []string{"GatewayPort8080", "TCPRoute"}
+// needOwnAddress are the features with conformance tests that need an address or ports of the Gateway's own. In
+// HTTPRouteMultipleGateways and TLSRouteHostnameIntersection, Gateways answer the same hosts in different ways.
+var needOwnAddress = []string{"GatewayPort8080", "HTTPRoute", "HTTPRouteParentRefPort", "TCPRoute", "TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate"}
 
 // features are the names of these features.
 var features = []string{
