@@ -39,11 +39,22 @@ func (s *server) set(down error) {
 	defer s.mu.Unlock()
 	s.down, s.asked = down, nil
 	if down != nil {
-		for _, w := range s.watches {
-			w.Stop()
-		}
-		s.watches = nil
+		s.end()
 	}
+}
+
+// drop ends all watches.
+func (s *server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+func (s *server) end() {
+	for _, w := range s.watches {
+		w.Stop()
+	}
+	s.watches = nil
 }
 
 // forget forgets the requests.
@@ -148,6 +159,12 @@ func TestWatchesWaitTogether(t *testing.T) {
 			time.Sleep(settled)
 			all(true)
 			time.Sleep(time.Minute)
+		}
+		// One of several API servers is gone: the watches begin at once at another.
+		s.drop()
+		synctest.Wait()
+		if watches, _, lists := s.now(); watches != kinds || lists != kinds {
+			t.Errorf("after the connections were lost there are %d watches and %d lists", watches, lists)
 		}
 		// A request of another part of weir wakes the watches too.
 		s.set(syscall.ECONNREFUSED)
