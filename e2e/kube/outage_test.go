@@ -14,6 +14,39 @@ import (
 	"time"
 )
 
+// TestAPIServerFrozen: an API server that accepts connections and sends nothing does not stop weir. If another one serves
+// new connections, as behind a load balancer, weir uses it, and its endpoints are right. Otherwise weir says that it cannot
+// watch. It is the first test here: after TestAPIServerAway the controllers of the cluster need a while.
+func TestAPIServerFrozen(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 2), ingress("web", "web.example", "/", "a", ""))
+	s.rolledOut("a")
+	path, freeze := s.balanced()
+	w := s.newWeir("node-a", "kubernetes: {kubeconfig: "+path+", class: '@stage', lease: weir/@stage}\n")
+	w.launch("HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2").ready()
+	w.wantApp("http://web.example/", "a")
+
+	freeze()
+	s.kubectl("delete", "pods", "--namespace="+s.name, "--selector=app=a", "--wait=false") // others replace them
+	w.seesChange("another")
+	s.rolledOut("a")
+	w.wantApp("http://web.example/", "a")
+
+	api := s.parts["kube-apiserver"].cmd.Process
+	before := strings.Count(w.said(1<<20), cannotWatch)
+	api.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { api.Signal(syscall.SIGCONT) })
+	eventually(t, "weir says that it cannot watch", func() error {
+		if strings.Count(w.said(1<<20), cannotWatch) == before {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	api.Signal(syscall.SIGCONT)
+	w.seesChange("frozen")
+	w.watchesAgain()
+}
+
 // TestAPIServerAway: without the API server weir serves as before, also after a reload. When the API server
 // is back, weir soon applies all changes that it missed. A weir that starts without an API server is not ready
 // until it is back.
@@ -87,38 +120,6 @@ func (w *weir) watchesAgain() {
 		}
 		return nil
 	})
-}
-
-// TestAPIServerFrozen: an API server that accepts connections and sends nothing does not stop weir. If another one serves
-// new connections, as behind a load balancer, weir uses it, and its endpoints are right. Otherwise weir says that it cannot watch.
-func TestAPIServerFrozen(t *testing.T) {
-	s := newStage(t)
-	s.apply(deployment("a", 2), ingress("web", "web.example", "/", "a", ""))
-	s.rolledOut("a")
-	path, freeze := s.balanced()
-	w := s.newWeir("node-a", "kubernetes: {kubeconfig: "+path+", class: '@stage', lease: weir/@stage}\n")
-	w.launch("HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2").ready()
-	w.wantApp("http://web.example/", "a")
-
-	freeze()
-	s.kubectl("delete", "pods", "--namespace="+s.name, "--selector=app=a", "--wait=false") // others replace them
-	w.seesChange("another")
-	s.rolledOut("a")
-	w.wantApp("http://web.example/", "a")
-
-	api := s.parts["kube-apiserver"].cmd.Process
-	before := strings.Count(w.said(1<<20), cannotWatch)
-	api.Signal(syscall.SIGSTOP)
-	t.Cleanup(func() { api.Signal(syscall.SIGCONT) })
-	eventually(t, "weir says that it cannot watch", func() error {
-		if strings.Count(w.said(1<<20), cannotWatch) == before {
-			return errors.New("it does not")
-		}
-		return nil
-	})
-	api.Signal(syscall.SIGCONT)
-	w.seesChange("frozen")
-	w.watchesAgain()
 }
 
 // balanced starts a load balancer in front of the API server. It returns a kubeconfig, and a function after which the
