@@ -38,6 +38,7 @@ backends: {app: {endpoints: ['@app']}}
 // A service manager opens the sockets before weir starts, and keeps them when weir ends. So clients that
 // connect between two processes wait, and the next process serves them.
 func TestSocketActivation(t *testing.T) {
+	long(t)
 	t.Parallel()
 	needLinux(t)
 	app := newWebBackend(t, "app")

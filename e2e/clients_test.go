@@ -149,6 +149,7 @@ func TestSessionsAreResumedAcrossReloads(t *testing.T) {
 // weir ends idle connections, connections with an unfinished head, and connections on which the client never
 // sends anything.
 func TestKeepAliveLimit(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address

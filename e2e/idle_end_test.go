@@ -25,6 +25,7 @@ backends:
 // endpoint that announces when it closes idle connections, as Node.js does, weir closes
 // them first. nginx announces nothing, so the log names the setting.
 func TestEndpointClosesIdleConnections(t *testing.T) {
+	long(t)
 	t.Parallel()
 	need(t, "nginx")
 	node := need(t, "node")

@@ -368,6 +368,7 @@ func TestMemoryRunsShort(t *testing.T) {
 // If the environment does not set GOMEMLIMIT, weir sets it from the memory limit of its cgroup, and adjusts
 // it when that limit changes.
 func TestMemoryLimitOfTheCgroup(t *testing.T) {
+	long(t)
 	t.Parallel()
 	needLinux(t)
 	g := newCgroup(t, 256<<20)

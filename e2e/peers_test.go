@@ -186,6 +186,7 @@ func forwarded(t *testing.T, p peer, request string, f func(seen) string) string
 }
 
 func TestBesidePeers(t *testing.T) {
+	long(t)
 	t.Parallel()
 	needLinux(t)
 	peers := startPeers(t)

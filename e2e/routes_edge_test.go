@@ -209,6 +209,7 @@ backends:
 
 // However a connection ends, its place is free again, once: also if it was parked, or if weir ended it.
 func TestClientLimitPlacesComeBack(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newWeir(t)
 	app := newWebBackend(t, "app")

@@ -92,6 +92,7 @@ func keyDocument(t *testing.T, key *ecdsa.PrivateKey) string {
 // Keys come from an https URL. Without keys the guard refuses; the last good keys outlive reloads,
 // outages and documents that weir cannot use.
 func TestRouteKeysFromURL(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newWeir(t)
 	w.address["echo"] = newWebBackend(t, "echo").address

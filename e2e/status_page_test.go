@@ -106,6 +106,7 @@ func (p *page) picture(name string) {
 // A browser shows the status page: what happened, as it happens, with the keyboard alone, on a small
 // screen, and without a violation of its Content-Security-Policy.
 func TestChromiumShowsTheStatusPage(t *testing.T) {
+	long(t)
 	shop := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			w.WriteHeader(http.StatusInternalServerError)

@@ -319,6 +319,7 @@ func TestUpgradeKeepsCordon(t *testing.T) {
 
 // The old process stands still after it has said go. The new one serves, and ends when it is told to.
 func TestOldProcessStandsStill(t *testing.T) {
+	long(t)
 	t.Parallel()
 	o := startFakeOld(t)
 	o.untilServing()
@@ -484,6 +485,7 @@ func beFakeNew(step string) error {
 
 // The new process is killed, hangs or misbehaves at each step. The old one continues as if nothing had happened.
 func TestNewProcessFails(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newUpgradable(t)
 	w.address["app"] = newWebBackend(t, "app").address

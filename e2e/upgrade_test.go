@@ -537,6 +537,7 @@ func TestUpgrade(t *testing.T) {
 
 // A new process that cannot take over changes nothing. The old one says why, and can be upgraded later.
 func TestUpgradeFails(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w, _ := startUpgradable(t, "")
 	l := w.startLoad()
@@ -1086,6 +1087,7 @@ func TestUpgradeMovesPIDFile(t *testing.T) {
 // An upgrade while the storage is down, or hangs, ends no session: the new process has the keys that the old one got
 // from the storage.
 func TestUpgradeWithoutStorage(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newUpgradable(t)
 	writeCertificate(t, w.dir, "app", false, "app.example.org")

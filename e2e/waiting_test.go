@@ -126,6 +126,7 @@ func TestDockerExecThroughWeir(t *testing.T) {
 
 // With the default times, a long poll, server-sent events and gRPC calls may be silent for longer than a minute.
 func TestStreamsThatAreSilentForMoreThanAMinute(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const silence = 70 * time.Second
 	ln, err := net.Listen("tcp", freePort(t))
