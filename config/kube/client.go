@@ -2,16 +2,14 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // Client reads the objects of an API server.
@@ -55,22 +53,5 @@ func (c *Client) List(kind Kind, selection Selection) *cache.ListWatch {
 	if name, version, versioned := strings.Cut(resource, "@"); versioned {
 		from, resource = c.api.Gateway(version), name
 	}
-	l := cache.NewFilteredListWatchFromClient(once{from}, resource, selection.Namespace, func(o *metav1.ListOptions) { o.FieldSelector = selection.Fields })
-	begin := l.WatchFuncWithContext
-	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		w, err := begin(ctx, o)
-		if _, answered := w.(*watch.StreamWatcher); err == nil && !answered {
-			return nil, errSilent // client-go returns an empty watch after a timeout
-		}
-		return w, err
-	}
-	return l
+	return informer.Requests(from, resource, selection.Namespace, selection.Fields)
 }
-
-var errSilent = errors.New("the API server does not answer the request to watch within 10 s, or closes its connection")
-
-// once makes requests that client-go does not repeat: it would do so ten times, and report nothing meanwhile.
-type once struct{ of rest.Interface }
-
-// Get implements cache.Getter.
-func (o once) Get() *rest.Request { return o.of.Get().MaxRetries(0) }

@@ -154,6 +154,12 @@ type watched struct {
 	answers  int // the calls of Options.Answered
 }
 
+func (w *watched) answered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers++
+}
+
 // observe runs test with a Source that watches a server with manifests, in a bubble with
 // synthetic time.
 func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
@@ -172,11 +178,7 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 				w.troubles = append(w.troubles, err)
 				w.mu.Unlock()
 			},
-			Answered: func() {
-				w.mu.Lock()
-				w.answers++
-				w.mu.Unlock()
-			}})
+			Answered: w.answered})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,8 @@ func (s *Source) makeInformers() {
 	}
 }
 
-// newInformer makes an informer that does not run, and its entry in the outage. trouble is called with its errors.
+// newInformer makes an informer that does not run, and its entry in the outage, to which it belongs until its watch works.
+// trouble is called with its errors.
 func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.Object, trouble func(*lost, Kind, error)) (*informer.Informer, *lost) {
 	o := informer.Options{List: list, Example: example, Transform: slim, Retry: s.retry, Changed: func(old, now any) { s.seen(kind, old, now, s.alike(old, now)) }}
 	switch kind {
@@ -118,6 +119,7 @@ func (s *Source) newInformer(kind Kind, list *cache.ListWatch, example runtime.O
 		o.Transform = slimHeaders
 	}
 	entry := &lost{outage: &s.outage}
+	entry.begin()
 	o.Trouble = func(err error) { trouble(entry, kind, err) }
 	o.Works = func(works bool) {
 		if works {

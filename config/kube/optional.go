@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -81,7 +82,7 @@ const (
 	// lookForKinds is how often weir asks which optional kinds the cluster serves. The API server
 	// does not report new kinds.
 	lookForKinds = 5 * time.Second
-	// lookAgainFor is the time until weir asks again after an error.
+	// lookAgainFor is the average time until weir asks again after an error.
 	lookAgainFor = time.Second
 )
 
@@ -122,7 +123,7 @@ func (o *optional) start(ctx context.Context) bool {
 		return true
 	}
 	for !o.look(ctx) {
-		if !sleep(ctx, lookAgainFor, nil) {
+		if !sleep(ctx, lookAgainFor/2+rand.N(lookAgainFor), nil) {
 			return false
 		}
 	}
@@ -172,9 +173,9 @@ func (o *optional) look(ctx context.Context) bool {
 		}
 		return false
 	}
-	o.kindsLost.over()
-	o.source.Reached()
+	o.source.retry.Answered()
 	gone := o.change(ctx, versions)
+	o.kindsLost.over()
 	for _, k := range gone {
 		k.cancel()
 		k.done.Wait()

@@ -68,7 +68,8 @@ func observeGatewaysWith(t *testing.T, o *offer, file, manifests string, test fu
 				w.mu.Lock()
 				w.troubles = append(w.troubles, fmt.Errorf("%s: %w", kind, err))
 				w.mu.Unlock()
-			}})
+			},
+			Answered: w.answered})
 		if err != nil {
 			t.Fatal(err)
 		}

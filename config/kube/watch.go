@@ -106,8 +106,8 @@ func NewSource(opts Options) (*Source, error) {
 	return s, nil
 }
 
-// Reached tells the Source that the API server has answered some other request, so that no watch waits longer.
-func (s *Source) Reached() { s.retry.Answered() }
+// Retry decides when the requests of the Source are repeated.
+func (s *Source) Retry() *informer.Retry { return s.retry }
 
 // HasSynced reports whether all objects were listed, and Changed has returned from its first call.
 func (s *Source) HasSynced() bool { return s.synced.Load() }

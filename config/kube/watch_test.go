@@ -285,7 +285,7 @@ func TestServerGoesAndComes(t *testing.T) {
 		w.of(EndpointSlices).ModifyDropWatch(mustRead(t, slice("a-1", "a", "10.0.0.2")).Slices[0])
 		w.of(Secrets).DeleteDropWatch(mustRead(t, ingressAndService).Secrets[0])
 		w.set(nil)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(6*time.Second + maxDebounce)
 		endpoints, events := []string(nil), 0
 		for _, c := range w.next() {
 			if e, ok := c.Endpoints["default/a:80"]; ok {

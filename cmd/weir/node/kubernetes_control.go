@@ -48,7 +48,7 @@ func (s *server) newControl(file *config.Config) (control, error) {
 	r := &replica{s: s, client: client}
 	client.Answered = func() {
 		if source := r.source.Load(); source != nil {
-			source.Reached()
+			source.Retry().Answered()
 		}
 	}
 	return r, nil
@@ -123,7 +123,7 @@ func (r *replica) Release(ctx context.Context) {
 func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 	log := r.s.log.With(zap.Stringer("lease", lease))
 	return writer.New(writer.Options{
-		Client: r.client, Lease: lease, Formerly: slices.Clone(r.formerly), Holder: holder(), Metrics: r.s.written,
+		Client: r.client, Retry: r.source.Load().Retry(), Lease: lease, Formerly: slices.Clone(r.formerly), Holder: holder(), Metrics: r.s.written,
 		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() }, Gateways: gatewayObjects{r},
 		Leading: func(on bool) {
 			if on {

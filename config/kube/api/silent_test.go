@@ -17,8 +17,6 @@ import (
 // A watch ends if the API server is silent: the connection is open, and answers no pings. Otherwise weir would wait for
 // events of a frozen API server for ever.
 func TestSilentConnectionIsLost(t *testing.T) {
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -33,6 +31,15 @@ func TestSilentConnectionIsLost(t *testing.T) {
 		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := api.Connect(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"} {
+		if got := os.Getenv(name); got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+		t.Setenv(name, "1") // this test has less patience
 	}
 	c, err := api.Connect(kubeconfig)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // addresses finds the addresses to publish. Only one goroutine may use it.
@@ -61,40 +61,42 @@ func (a *addresses) stop() {
 // balancer is the Service whose addresses are published.
 type balancer struct {
 	name       config.ObjectName
-	informer   cache.SharedIndexInformer
+	informer   *informer.Informer
 	background background
 }
 
 func watchBalancer(c *Control, name config.ObjectName) *balancer {
-	list := cache.NewListWatchFromClient(c.opts.Client.Core, "services", name.Namespace, fields.OneTermEqualSelector("metadata.name", name.Name))
-	b := &balancer{name: name, informer: cache.NewSharedIndexInformer(list, &corev1.Service{}, 0, cache.Indexers{})}
-	b.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		if ctx.Err() == nil && !b.informer.HasSynced() {
-			c.outcome("read the published Service", "", api.Failure("list", "services", name.Namespace, err))
-		}
-	})
-	b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { wake(c.statuses) }, UpdateFunc: func(_, _ any) { wake(c.statuses) }, DeleteFunc: func(any) { wake(c.statuses) }})
+	b := &balancer{name: name}
+	b.informer = informer.New(informer.Options{
+		List:    informer.Requests(c.opts.Client.Core, "services", name.Namespace, fields.OneTermEqualSelector("metadata.name", name.Name).String()),
+		Example: &corev1.Service{}, Retry: c.opts.Retry, Changed: func(_, _ any) { wake(c.statuses) }, Works: func(bool) {},
+		Trouble: func(err error) {
+			if !b.informer.IsKnown() {
+				c.outcome("read the published Service", "", api.Failure("list", "services", name.Namespace, err))
+			}
+		}})
 	b.background.start(context.Background(), func(ctx context.Context) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		running.Go(func() { // there is no event for an object that does not exist
-			if cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced) {
+			select {
+			case <-ctx.Done():
+			case <-b.informer.Known():
 				wake(c.statuses)
 			}
 		})
-		b.informer.RunWithContext(ctx)
+		b.informer.Run(ctx)
 	})
 	return b
 }
 
 // addresses are the addresses of the Service, once it is known.
 func (b *balancer) addresses(c *Control) (all []string, known bool) {
-	if !b.informer.HasSynced() {
+	if !b.informer.IsKnown() {
 		return nil, false
 	}
 	c.outcome("read the published Service", "", nil)
-	o, there, _ := b.informer.GetStore().GetByKey(b.name.String())
+	o, there, _ := b.informer.Items.GetByKey(b.name.String())
 	if !there {
 		c.outcome("find the published Service", "", fmt.Errorf("kubernetes.publish names the Service %s, which does not exist; weir leaves the statuses unchanged", b.name))
 		return nil, false

@@ -24,11 +24,13 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // Options are what a Control needs from its surroundings.
 type Options struct {
 	Client *api.Client
+	Retry  *informer.Retry // of the watches
 	// Lease is the Lease of the leader.
 	Lease config.ObjectName
 	// Formerly are the Leases that this replica used before. Addresses that were

@@ -17,6 +17,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/config/kube/api/fake"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // patience is the timeout of waits that normally take no time.
@@ -48,7 +49,7 @@ func newReplicaBy(t *testing.T, cluster *fake.API, holder string, lease config.O
 		t.Fatal(err)
 	}
 	r := &replica{t: t}
-	r.Control = New(Options{Client: client, Lease: lease, Formerly: formerly, Holder: holder,
+	r.Control = New(Options{Client: client, Retry: informer.NewRetry(), Lease: lease, Formerly: formerly, Holder: holder,
 		Ingresses: func() []*networkingv1.Ingress { return ingressesOf(t, cluster) },
 		Leading:   func(on bool) { r.mu.Lock(); defer r.mu.Unlock(); r.leading = on },
 		Trouble: func(what string, err error) {

@@ -30,7 +30,7 @@ const (
 	// lookAtEvents is how often weir looks for events that are due.
 	lookAtEvents = time.Minute
 	// retryEvents is the time after which a failed write is repeated.
-	retryEvents = 10 * time.Second
+	retryEvents = 5 * time.Second
 )
 
 // written is the last write of an event.

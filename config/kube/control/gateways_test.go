@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/config/kube/api/fake"
 	"github.com/weirproxy/weir/config/kube/gateway"
+	"github.com/weirproxy/weir/config/kube/informer"
 )
 
 // knownObjects are the objects of a fake cluster, as informers would have them.
@@ -66,7 +67,7 @@ func gatewayReplica(t *testing.T, cluster *fake.API, holder string) *replica {
 		t.Fatal(err)
 	}
 	r := &replica{t: t}
-	r.Control = New(Options{Client: client, Lease: lease, Holder: holder, Ingresses: func() []*networkingv1.Ingress { return nil },
+	r.Control = New(Options{Client: client, Retry: informer.NewRetry(), Lease: lease, Holder: holder, Ingresses: func() []*networkingv1.Ingress { return nil },
 		Gateways: knownObjects{t, cluster}, Metrics: NewMetrics(prometheus.NewRegistry()),
 		Trouble: func(what string, err error) {
 			r.mu.Lock()

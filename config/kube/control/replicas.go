@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ func (c *Control) bePresent(ctx context.Context) {
 		Labels: map[string]string{replicaLabel: hashOf(c.opts.Lease.Name)}}
 	taken := false
 	for node := new(nodeLook); ; {
+		again := renewEvery
 		w, known := c.want()
 		if known && w.Publish.Any() {
 			before := bid.Annotations
@@ -48,6 +50,9 @@ func (c *Control) bePresent(ctx context.Context) {
 			if ctx.Err() == nil {
 				c.outcome("renew the Lease of this replica", "", err)
 			}
+			if err != nil {
+				again = tryEvery/2 + rand.N(tryEvery)
+			}
 			if !taken || !maps.Equal(before, bid.Annotations) {
 				wake(c.statuses) // the published addresses may be those of the nodes
 			}
@@ -56,7 +61,7 @@ func (c *Control) bePresent(ctx context.Context) {
 			c.leases.Drop(ctx, bid)
 			taken = false
 		}
-		if !pause(ctx, renewEvery, c.presence) {
+		if !pause(ctx, again, c.presence) {
 			break
 		}
 	}

@@ -23,8 +23,9 @@ const (
 	lookAtStatuses = 30 * time.Second
 	// lookAtNodes is how often weir checks on which nodes replicas run, if their addresses are published.
 	lookAtNodes = 10 * time.Second
-	// retryStatuses is the time after which a failed write is repeated.
-	retryStatuses = 10 * time.Second
+	// retryStatuses is the time after which a failed write is repeated. No other answer of the API server shortens it: the
+	// webhook of a tenant that fails looks like an API server that is away.
+	retryStatuses = 5 * time.Second
 	// statusLag is how long the informer may not show a status that was written.
 	statusLag = 20 * time.Second
 )

@@ -4,6 +4,8 @@ package informer
 
 import (
 	"context"
+	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -11,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Options are what an Informer needs. All functions must return soon.
+// Options are what an Informer needs. All functions must return soon. None is called after Run has returned.
 type Options struct {
 	List     *cache.ListWatch
 	Example  runtime.Object // of the kind
@@ -26,9 +29,9 @@ type Options struct {
 	Changed func(old, now any)
 	// Retry is shared by all Informers of an API server.
 	Retry *Retry
-	// Trouble is called with the error of each failed attempt to list or watch.
+	// Trouble is called with the error of each failed attempt to list or watch. It is not called at the same time as Works.
 	Trouble func(error)
-	// Works is called when a watch works, and with false when it has ended. It is not called before the first attempt.
+	// Works is called when a watch works, and all objects are known or about to be; and with false when it has ended.
 	Works func(bool)
 }
 
@@ -38,7 +41,17 @@ type Informer struct {
 	opts      Options
 	known     chan struct{}
 	reflector *cache.Reflector
+
+	mu    sync.Mutex // of calls to Trouble and Works
+	ended bool
 }
+
+// answerWithin limits the wait for the beginning of an answer. The API server limits lists to a minute itself.
+const answerWithin = 90 * time.Second
+
+// mostRefusals is the number of refused attempts to watch, in about 15 s, after which all objects are listed again: who
+// has no right to watch sees changes late.
+const mostRefusals = 6
 
 // New makes an Informer that does not run.
 func New(o Options) *Informer {
@@ -59,7 +72,26 @@ func (i *Informer) Run(ctx context.Context) {
 		if time.Since(begun) > time.Minute {
 			ends = 0
 		}
-		rest(ctx, ends, nil)
+		sleep(ctx, delay(ends), nil)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true // a request may last longer
+}
+
+func (i *Informer) trouble(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.ended {
+		i.opts.Trouble(err)
+	}
+}
+
+func (i *Informer) works(now bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.ended {
+		i.opts.Works(now)
 	}
 }
 
@@ -77,21 +109,58 @@ func (i *Informer) IsKnown() bool {
 }
 
 func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return attempts(ctx, i, func() (runtime.Object, error) { return i.opts.List.ListWithContextFunc(ctx, o) }, false)
+	return attempts(ctx, i, math.MaxInt, func() (runtime.Object, error) {
+		limited, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		return i.opts.List.ListWithContextFunc(limited, o)
+	})
 }
 
 func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	streams := o.SendInitialEvents != nil // if the API server refuses this, client-go lists instead
-	w, err := attempts(ctx, i, func() (watch.Interface, error) { return i.opts.List.WatchFuncWithContext(ctx, o) }, streams)
-	if err != nil {
-		return nil, err
+	lists, most := o.SendInitialEvents != nil, mostRefusals
+	if lists {
+		most = 1 // client-go sends a request to list instead
 	}
-	lasts := longestWatch
-	if o.TimeoutSeconds != nil {
-		lasts = time.Duration(*o.TimeoutSeconds)*time.Second + overtime
-	}
-	return relayed(w, lasts, i.opts.Works), nil
+	return attempts(ctx, i, most, func() (watch.Interface, error) {
+		limited, cancel := context.WithCancel(ctx)
+		timer := time.AfterFunc(answerWithin, cancel)
+		w, err := i.opts.List.WatchFuncWithContext(limited, o)
+		if !timer.Stop() && ctx.Err() == nil {
+			err = errSilent
+		}
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		lasts := longestWatch
+		if o.TimeoutSeconds != nil {
+			lasts = time.Duration(*o.TimeoutSeconds)*time.Second + overtime
+		}
+		return relayed(w, lasts, lists, i, cancel), nil
+	})
 }
+
+var errSilent = errors.New("the API server does not answer the request to watch in time, or closes its connection")
+
+// Requests are the requests to list and watch the objects of a resource. fields is a field selector.
+func Requests(to rest.Interface, resource, namespace, fields string) *cache.ListWatch {
+	l := cache.NewFilteredListWatchFromClient(once{to}, resource, namespace, func(o *metav1.ListOptions) { o.FieldSelector = fields })
+	begin := l.WatchFuncWithContext
+	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := begin(ctx, o)
+		if _, answered := w.(*watch.StreamWatcher); err == nil && !answered {
+			return nil, errSilent // client-go returns an empty watch after a timeout
+		}
+		return w, err
+	}
+	return l
+}
+
+// once makes requests that client-go does not repeat: it would do so ten times, and report nothing meanwhile.
+type once struct{ of rest.Interface }
+
+// Get implements cache.Getter.
+func (o once) Get() *rest.Request { return o.of.Get().MaxRetries(0) }
 
 // store applies the changes that client-go reads to the items.
 type store struct {

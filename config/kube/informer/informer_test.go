@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"syscall"
 	"testing"
@@ -38,11 +39,43 @@ func (s *server) set(down error) {
 	defer s.mu.Unlock()
 	s.down, s.asked = down, nil
 	if down != nil {
-		for _, w := range s.watches {
-			w.Stop()
-		}
-		s.watches = nil
+		s.end()
 	}
+}
+
+// drop ends all watches.
+func (s *server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+func (s *server) end() {
+	for _, w := range s.watches {
+		w.Stop()
+	}
+	s.watches = nil
+}
+
+// forget forgets the requests.
+func (s *server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = nil
+}
+
+// rush is the number of requests, and how many of them there were within 100 ms at most.
+func (s *server) rush() (all, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := 0
+	for n, at := range s.asked {
+		for at.Sub(s.asked[first]) > 100*time.Millisecond {
+			first++
+		}
+		most = max(most, n-first+1)
+	}
+	return len(s.asked), most
 }
 
 // now is the number of watches, of requests, and of lists.
@@ -127,6 +160,12 @@ func TestWatchesWaitTogether(t *testing.T) {
 			all(true)
 			time.Sleep(time.Minute)
 		}
+		// One of several API servers is gone: the watches begin at once at another.
+		s.drop()
+		synctest.Wait()
+		if watches, _, lists := s.now(); watches != kinds || lists != kinds {
+			t.Errorf("after the connections were lost there are %d watches and %d lists", watches, lists)
+		}
 		// A request of another part of weir wakes the watches too.
 		s.set(syscall.ECONNREFUSED)
 		time.Sleep(10 * time.Minute)
@@ -169,8 +208,11 @@ func TestRefusedRequestsAreRepeated(t *testing.T) {
 // A watch whose connection is lost goes on from its resource version. Without events it lasts until its timeout.
 func TestLostConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		from, works := watch.NewFake(), []bool{}
-		r := relayed(from, time.Minute, func(w bool) { works = append(works, w) })
+		works := []bool{}
+		i := New(Options{Example: &corev1.Service{}, Trouble: func(error) {}, Works: func(w bool) { works = append(works, w) }})
+		ended := 0
+		from := watch.NewFake()
+		r := relayed(from, time.Minute, false, i, func() { ended++ })
 		from.Modify(&corev1.Service{})
 		if e := <-r.ResultChan(); e.Type != watch.Modified {
 			t.Errorf("it passed %v on", e)
@@ -179,14 +221,121 @@ func TestLostConnection(t *testing.T) {
 		if e, ok := <-r.ResultChan(); ok {
 			t.Errorf("it passed %v on", e)
 		}
-		if len(works) != 2 || !works[0] || works[1] {
-			t.Errorf("it worked: %v", works)
+		if len(works) != 2 || !works[0] || works[1] || ended != 1 {
+			t.Errorf("it worked: %v, and ended %d times", works, ended)
 		}
 		begun := time.Now()
-		r = relayed(watch.NewFake(), time.Minute, func(bool) {})
+		r = relayed(watch.NewFake(), time.Minute, false, i, func() {})
 		<-r.ResultChan()
 		if took := time.Since(begun); took != time.Minute {
 			t.Errorf("it ended after %v", took)
 		}
 	})
+}
+
+// A watch that begins with all objects works when it has sent all of them. One that fails does not work, and the error
+// is reported, unless the API server has only forgotten the resource version.
+func TestWatchThatListsWorks(t *testing.T) {
+	listed := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	broken, expired := apierrors.NewInternalError(errors.New("broken")).Status(), apierrors.NewResourceExpired("too old").Status()
+	for _, c := range []struct {
+		end             watch.Event
+		works, troubles int
+	}{
+		{watch.Event{Type: watch.Bookmark, Object: &corev1.Service{}}, 0, 0},
+		{watch.Event{Type: watch.Bookmark, Object: listed}, 1, 0},
+		{watch.Event{Type: watch.Error, Object: &broken}, 0, 1},
+		{watch.Event{Type: watch.Error, Object: &expired}, 0, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			works, troubles := 0, 0
+			i := New(Options{Example: &corev1.Service{}, Trouble: func(error) { troubles++ }, Works: func(bool) { works++ }})
+			from := watch.NewFake()
+			r := relayed(from, time.Hour, true, i, func() {})
+			from.Add(&corev1.Service{})
+			<-r.ResultChan()
+			time.Sleep(time.Minute) // the list is long
+			from.Action(c.end.Type, c.end.Object)
+			<-r.ResultChan()
+			synctest.Wait()
+			if works != c.works || troubles != c.troubles {
+				t.Errorf("%v: it worked %d times, with %d troubles", c.end, works, troubles)
+			}
+			r.Stop()
+		})
+	}
+}
+
+// Hundreds of replicas do not come at the same time: neither during an outage, in which each of them tries at most every
+// 2.5 s, nor after it.
+func TestReplicasAreNoHerd(t *testing.T) {
+	const replicas, each = 300, 8
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for range replicas {
+			retry := NewRetry()
+			for range each {
+				i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: retry, Changed: func(_, _ any) {}, Trouble: func(error) {}, Works: func(bool) {}})
+				running.Go(func() { i.Run(ctx) })
+			}
+		}
+		time.Sleep(10 * time.Second)
+		s.set(syscall.ECONNREFUSED) // all at the same time
+		time.Sleep(time.Minute)
+		const during = 10 * time.Second
+		s.forget()
+		time.Sleep(during)
+		if n, most := s.rush(); n > replicas*int(during/(lastDelay/2)) || most > replicas*100/1000 {
+			t.Errorf("in %v of the outage there were %d requests, at most %d within 100 ms", during, n, most)
+		}
+		s.set(nil)
+		time.Sleep(lastDelay + spread)
+		if n, most := s.rush(); n != replicas*each || most > n/20 {
+			t.Errorf("after the outage there were %d requests, at most %d within 100 ms", n, most)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// Without the right to watch, weir lists the objects again and again.
+func TestNoRightToWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, troubles := &server{}, 0
+		only := s.listWatch()
+		only.WatchFuncWithContext = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return nil, apierrors.NewForbidden(corev1.Resource("services"), "", nil)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		i := New(Options{List: only, Example: &corev1.Service{}, Retry: NewRetry(), Changed: func(_, _ any) {}, Trouble: func(error) { troubles++ }, Works: func(bool) { t.Error("a watch works") }})
+		i.Run(ctx)
+		if _, _, lists := s.now(); lists < 600/30 || lists > 600/10 || troubles < lists {
+			t.Errorf("in ten minutes there were %d lists, and %d troubles", lists, troubles)
+		}
+	})
+}
+
+// A request that fails although others succeed is not repeated after each success.
+func TestOneBrokenKind(t *testing.T) {
+	for name, err := range map[string]error{"fails": apierrors.NewInternalError(errors.New("broken")), "is refused": apierrors.NewForbidden(corev1.Resource("services"), "", nil)} {
+		synctest.Test(t, func(t *testing.T) {
+			s, retry := &server{down: err}, NewRetry()
+			ctx, cancel := context.WithCancel(t.Context())
+			i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: retry, Changed: func(_, _ any) {}, Trouble: func(error) {}, Works: func(bool) {}})
+			var running sync.WaitGroup
+			running.Go(func() { i.Run(ctx) })
+			for range 6000 { // for ten minutes
+				time.Sleep(100 * time.Millisecond)
+				retry.Answered()
+			}
+			if _, asked, _ := s.now(); asked < 600/5 || asked > 600/1 {
+				t.Errorf("a request that %s was sent %d times in ten minutes", name, asked)
+			}
+			cancel()
+			running.Wait()
+		})
+	}
 }

@@ -1,11 +1,13 @@
 package informer
 
 import (
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -22,20 +24,27 @@ const (
 )
 
 // relay passes the events of a watch on. It makes of a lost connection a plain end, after which client-go goes on from
-// the last resource version; after an error it would list all objects. The relay of a watch that ends at once ends later,
-// so that client-go does not begin watches in a tight loop.
+// the last resource version; after an error it would list all objects.
 type relay struct {
-	from  watch.Interface
-	works func(bool)
-	to    chan watch.Event
-	done  chan struct{}
-	stop  func() // closes done
+	of      *Informer
+	from    watch.Interface
+	lists   bool // the watch begins with all objects
+	working bool
+	to      chan watch.Event
+	done    chan struct{}
+	stop    func() // closes done
 }
 
-func relayed(from watch.Interface, lasts time.Duration, works func(bool)) *relay {
-	r := &relay{from: from, works: works, to: make(chan watch.Event), done: make(chan struct{})}
+// relayed begins a relay, which calls ended at its end.
+func relayed(from watch.Interface, lasts time.Duration, lists bool, of *Informer, ended func()) *relay {
+	r := &relay{of: of, from: from, lists: lists, to: make(chan watch.Event), done: make(chan struct{})}
 	r.stop = sync.OnceFunc(func() { close(r.done) })
-	go r.run(lasts)
+	go func() {
+		defer close(r.to)
+		defer ended()
+		defer from.Stop()
+		r.run(lasts)
+	}()
 	return r
 }
 
@@ -46,49 +55,62 @@ func (r *relay) ResultChan() <-chan watch.Event { return r.to }
 func (r *relay) Stop() { r.stop() }
 
 func (r *relay) run(lasts time.Duration) {
-	defer close(r.to)
-	defer r.from.Stop()
-	begun, working := time.Now(), false
 	shortest, longest := time.NewTimer(settled), time.NewTimer(lasts)
 	defer shortest.Stop()
 	defer longest.Stop()
-	note := func(now bool) {
-		if now != working {
-			working = now
-			r.works(now)
-		}
-	}
 	for {
 		select {
 		case <-r.done:
 			return
 		case <-longest.C:
-			note(false)
+			r.of.works(false)
 			return
 		case <-shortest.C:
-			note(true)
+			r.note(!r.lists || r.working)
 		case e, ok := <-r.from.ResultChan():
 			if !ok || isLost(e) {
-				r.works(false)
-				r.linger(begun)
+				r.of.works(false)
 				return
 			}
-			note(e.Type != watch.Error)
+			r.see(e)
 			select {
 			case r.to <- e:
 			case <-r.done:
+				return
+			}
+			if e.Type == watch.Error {
 				return
 			}
 		}
 	}
 }
 
-// linger waits until the watch has lasted for a while.
-func (r *relay) linger(begun time.Time) {
-	select {
-	case <-r.done:
-	case <-time.After(time.Until(begun.Add(settled + rand.N(spread)))):
+// see notes what an event shows.
+func (r *relay) see(e watch.Event) {
+	switch e.Type {
+	case watch.Error:
+		r.note(false)
+		if err := apierrors.FromObject(e.Object); !relists(err) {
+			r.of.trouble(err)
+		}
+	case watch.Bookmark:
+		r.note(!r.lists || r.working || isListed(e.Object))
+	default:
+		r.note(!r.lists || r.working)
 	}
+}
+
+func (r *relay) note(now bool) {
+	if now != r.working {
+		r.working = now
+		r.of.works(now)
+	}
+}
+
+// isListed reports whether a bookmark follows the last of all objects.
+func isListed(bookmark runtime.Object) bool {
+	o, err := meta.Accessor(bookmark)
+	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // isLost reports whether an event is the error that the HTTP/2 connection answers no pings.

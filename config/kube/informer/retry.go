@@ -60,24 +60,27 @@ func (r *Retry) failed() int {
 	return r.failures - 1
 }
 
-// awaitTurn waits until an API server that is away may be tried again, or until another request was answered.
-func (r *Retry) awaitTurn(ctx context.Context, answered <-chan struct{}) {
+// await waits until a failed attempt may be repeated: in its turn, or after another request was answered. It reports
+// whether the latter came first; woken is how often that was in vain before, because this attempt failed all the same.
+func (r *Retry) await(ctx context.Context, answered <-chan struct{}, woken int) bool {
 	select {
 	case <-ctx.Done():
-	case <-answered:
-		sleep(ctx, rand.N(spread), nil)
+		return false
 	case r.turn <- struct{}{}:
 		defer func() { <-r.turn }()
-		rest(ctx, r.failed(), answered)
+		if !sleep(ctx, delay(r.failed()), answered) {
+			return false
+		}
+	case <-answered:
 	}
+	sleep(ctx, rand.N(spread<<min(woken, 2)), nil)
+	return true
 }
 
-// rest waits after a number of failures, but not long after another request was answered.
-func rest(ctx context.Context, failures int, answered <-chan struct{}) {
+// delay is the delay after a number of failures.
+func delay(failures int) time.Duration {
 	longest := min(lastDelay, firstDelay<<min(failures, 10))
-	if sleep(ctx, longest/2+rand.N(longest/2), answered) {
-		sleep(ctx, rand.N(spread), nil)
-	}
+	return longest/2 + rand.N(longest/2)
 }
 
 // sleep waits for d or for sooner, and reports whether sooner came first.
@@ -93,10 +96,10 @@ func sleep(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	return false
 }
 
-// attempts calls f until it succeeds. It returns the errors that client-go handles without a delay. optional: that
-// includes every error that is an answer.
-func attempts[T any](ctx context.Context, i *Informer, f func() (T, error), optional bool) (T, error) {
-	for failures := 0; ; failures++ {
+// attempts calls f until it succeeds. It returns the errors that client-go handles without a delay, and a refusal after
+// this many attempts.
+func attempts[T any](ctx context.Context, i *Informer, most int, f func() (T, error)) (T, error) {
+	for failures, woken := 0, 0; ; failures++ {
 		answered := i.opts.Retry.next()
 		result, err := f()
 		away := api.IsAway(err)
@@ -104,14 +107,14 @@ func attempts[T any](ctx context.Context, i *Informer, f func() (T, error), opti
 		case err == nil:
 			i.opts.Retry.Answered()
 			return result, nil
-		case ctx.Err() != nil, relists(err), optional && !away:
+		case ctx.Err() != nil, relists(err), !away && failures+1 >= most:
 			return result, err
 		}
-		i.opts.Trouble(err)
-		if away {
-			i.opts.Retry.awaitTurn(ctx, answered)
-		} else {
-			rest(ctx, failures, answered)
+		i.trouble(err)
+		if !away { // answers to other requests do not change this one
+			sleep(ctx, delay(failures), nil)
+		} else if i.opts.Retry.await(ctx, answered, woken) {
+			woken++
 		}
 		if ctx.Err() != nil {
 			return result, ctx.Err()
