@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/cmd/weir/node"
 )
 
 // defaultAdmin is the address of the admin port if the command line names none.
@@ -53,9 +55,14 @@ func askAdmin(ctx context.Context, address string, o adminOptions, path string, 
 	return requestAdmin(ctx, http.MethodGet, address, o, path, query)
 }
 
-// requestAdmin is askAdmin with any method.
+// requestAdmin is askAdmin with any method. Without a token it uses the socket beside the port, which lets
+// root and weir's own user do everything.
 func requestAdmin(ctx context.Context, method, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
-	base, client, err := adminClient(address, o)
+	token, err := o.token()
+	if err != nil {
+		return nil, err
+	}
+	base, client, err := adminClient(address, o, token == "")
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +78,6 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		return nil, notAURL(address)
 	}
 	req.Close = true // each request has a client of its own
-	token, err := o.token()
-	if err != nil {
-		return nil, err
-	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -121,8 +124,8 @@ func answerError(res *http.Response, address, path string, plain bool) error {
 }
 
 // adminClient converts the address from the command line to the beginning of a URL, and
-// makes a client for it.
-func adminClient(address string, o adminOptions) (base string, client *http.Client, err error) {
+// makes a client for it. bySocket: the client uses the socket beside the port, if there is one.
+func adminClient(address string, o adminOptions, bySocket bool) (base string, client *http.Client, err error) {
 	transport := &http.Transport{}
 	if transport.TLSClientConfig, err = o.tls(); err != nil {
 		return "", nil, err
@@ -144,7 +147,21 @@ func adminClient(address string, o adminOptions) (base string, client *http.Clie
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", nil, notAURL(address)
 	}
+	if bySocket && u.Scheme == "http" && u.User == nil {
+		transport.DialContext = dialBeside
+	}
 	return strings.TrimRight(address, "/"), client, nil
+}
+
+// dialBeside connects to the socket beside an admin port, or to the port if there is no socket.
+func dialBeside(ctx context.Context, network, address string) (net.Conn, error) {
+	d := new(net.Dialer)
+	if beside := node.AdminSocket(strings.Replace(address, "localhost:", "127.0.0.1:", 1)); beside != "" {
+		if c, err := d.DialContext(ctx, "unix", beside); err == nil {
+			return c, nil
+		}
+	}
+	return d.DialContext(ctx, network, address)
 }
 
 // tokenVariable is the environment variable that has the token of the admin port, for

@@ -6,6 +6,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
+	"runtime"
 	"strings"
 	"time"
 
@@ -39,6 +41,20 @@ func (s *server) wantedPorts(p *plan) []wantedPort {
 		metrics.network, metrics.address = m.Network, m.Address
 	}
 	return []wantedPort{health, metrics, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
+}
+
+// AdminSocket returns the abstract Unix socket beside the admin port at a TCP address, such as
+// @weir/127.0.0.1:8087. It has no file, so it needs no folder that weir may write to. Empty: this system has no
+// such sockets.
+func AdminSocket(address string) string {
+	if runtime.GOOS != "linux" {
+		return ""
+	}
+	host, port, _ := net.SplitHostPort(address)
+	if a, err := netip.ParseAddr(host); host == "" || err == nil && a.IsUnspecified() {
+		address = "127.0.0.1:" + port
+	}
+	return "@weir/" + address
 }
 
 // unbound has the errors of addresses that could not be bound.
