@@ -117,8 +117,8 @@ func TestDefaults(t *testing.T) {
 	want := &config.Config{
 		Landlock:       true,
 		Seccomp:        true,
-		UpgradeTimeout: time.Minute,
-		Listeners:      []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, time.Hour, 240, 6 * time.Minute, time.Hour}}},
+		UpgradeTimeout: time.Minute, Reload: config.ReloadWatch,
+		Listeners: []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, time.Hour, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies:    []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
 		Routes:         []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
 		Backends: []*config.Backend{{

@@ -147,6 +147,7 @@ type nodeStatus struct {
 	Version     string                  `json:"version"`
 	Node        string                  `json:"node"`
 	ConfigHash  string                  `json:"config_hash"`
+	Held        string                  `json:"held,omitempty"` // why a changed file waits for a signal
 	Verdict     health.Verdict          `json:"verdict"`
 	Draining    bool                    `json:"draining"`
 	Drain       *status.Drain           `json:"drain,omitempty"`
@@ -184,7 +185,7 @@ func (s *server) drainStatus() *status.Drain {
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
-	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
+	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Held: s.lasting.text(heldProblem), Verdict: s.node.Verdict(),
 		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Former: s.formerStatus(), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)
