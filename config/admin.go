@@ -15,6 +15,7 @@ type Admin struct {
 	Position Position
 	Network  string
 	Address  string // empty: no admin port
+	Implied  bool   // the file names no address: weir goes on without the port if another process has it
 	// Hosts are the names that the Host header may have, in addition to IP addresses and
 	// localhost. Lower case, without ports.
 	Hosts []string

@@ -77,6 +77,7 @@ type draft struct {
 func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
+	v.admin.Implied = !v.given(&v.admin.Address)
 	if v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
 		v.drain.IfAsked = true // only a load balancer that asks the health port sees the drain
 		if v.health == nil {

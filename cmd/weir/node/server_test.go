@@ -182,7 +182,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	}
 	for _, way := range []string{"one", "two", "one"} {
 		write(map[string]string{"one": "two", "two": "one"}[way])
-		resp, err := http.Post("http://"+r.address(way)+"/reload", "", nil)
+		resp, err := bySocket.Post("http://"+r.address(way)+"/reload", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	r.closeBehind([]func(){func() { time.Sleep(1500 * time.Millisecond) }}) // longer than a second, which was once the limit for the answer
 	r.change.Unlock()
 	write("one")
-	resp, err := http.Post("http://"+r.address("two")+"/reload", "", nil)
+	resp, err := bySocket.Post("http://"+r.address("two")+"/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	if err := os.WriteFile(r.path, []byte("listeners: nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	resp, err = http.Post("http://"+r.address("one")+"/reload", "", nil)
+	resp, err = bySocket.Post("http://"+r.address("one")+"/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
