@@ -98,10 +98,11 @@ GET  /config        the configuration in effect
 GET  /explain       the way of a request through the configuration in effect; weir explain --admin asks it
 GET  /kubernetes    the objects of the cluster, and their faults
 GET  /tls/clients   clients that still need old TLS; weir tls report evaluates it
-POST /debug/pprof/  profiles; with admin.token by GET as well
+GET  /debug/pprof/  profiles
 POST /reload        load the configuration again, as SIGHUP does
 POST /drain         the health port answers 503, and responses close connections; /undrain ends it
 POST /cordon        the health port answers 503; /uncordon ends it
+POST and profiles need admin.token, or the Unix socket beside the port, as weir's commands use it
 `
 
 // showIndex serves the status page to browsers, and the list of paths to other programs.
