@@ -462,3 +462,32 @@ drain: {lame_duck: 0s, timeout: 1s}
 		t.Errorf("a tunnel of a route that is gone: %v", err)
 	}
 }
+
+// A second signal during the lame duck ends everything, and nobody is told to send a third one.
+func TestSecondSignalInTheLameDuck(t *testing.T) {
+	r, a := newWeb(t, strings.Replace(web, "lame_duck: 0s", "lame_duck: 1h", 1), "one", "two")
+	r.terminal = true
+	fmt.Fprint(r.dial("web"), "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-a.held
+	r.ended = true
+	now, ended := make(chan struct{}), make(chan error)
+	go func() { ended <- r.shutdown(now) }()
+	eventually(t, "the line says how to end weir", func() error {
+		if r.lines.FilterMessage("draining; press Ctrl-C again to end weir at once").Len() != 1 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	close(now)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errCutNow) {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+	if n := r.lines.FilterMessageSnippet("press Ctrl-C again").Len(); n != 1 {
+		t.Errorf("%d lines ask for a signal", n)
+	}
+}
