@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -83,7 +82,11 @@ func Lost(old, new *Config) (lost []string) {
 	for host := range old.routedHosts {
 		if !named[host] {
 			named[host] = true // once
-			lost = append(lost, cmp.Or(host, "the routes without hosts"))
+			what := "the host " + host
+			if host == "" {
+				what = "the routes without hosts"
+			}
+			lost = append(lost, what)
 		}
 	}
 	if old.Kubernetes != nil && new.Kubernetes == nil {

@@ -43,13 +43,13 @@ backends: {app: {endpoints: ["10.0.0.1:80"]}, raw: {protocol: tcp, endpoints: ["
 		}
 	}
 	f("", "")
-	f("[a.example, b.example]", "[b.example, c.example]", "a.example")
+	f("[a.example, b.example]", "[b.example, c.example]", "the host a.example")
 	f("  - {listeners: [web], hosts: [b.example], paths: [/b], backend: app}\n", "")
-	f("hosts: [a.example, b.example]", "hosts: ['*.example', b.example]", "a.example")
+	f("hosts: [a.example, b.example]", "hosts: ['*.example', b.example]", "the host a.example")
 	f("address: \"127.0.0.1:81\"", "address: \":81\"")
 	f("address: \":80\"", "address: \"127.0.0.1:80\"", "the listener web (:80)")
 	f("  - {listeners: [one], backend: app}\n", "", "the listener one (127.0.0.1:81)")
-	f("hosts: [a.example, b.example], ", "", "a.example")
+	f("hosts: [a.example, b.example], ", "", "the host a.example")
 	f("  - {listeners: [one], backend: app}\n  - {listeners: [raw], backend: raw}\n", "  - {listeners: [one], hosts: [a.example], backend: app}\n  - {listeners: [raw], backend: raw}\n")
 	if got := config.Lost(mustParse(t, before+"kubernetes: {}\n"), mustParse(t, before)); !slices.Equal(got, []string{"the objects of the cluster (kubernetes)"}) {
 		t.Errorf("without kubernetes %q are lost", got)

@@ -109,7 +109,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 		}
 		s.metrics.refused.WithLabelValues(string(why)).Inc()
 		if limited.Allow(string(why)) {
-			s.log.Warn("the admin port refused a request", zap.String("reason", string(why)), zap.String("peer", r.RemoteAddr),
+			s.log.Warn("the admin port refused a request", zap.String("reason", string(why)), zap.String("peer", peerOf(r)),
 				zap.String("method", r.Method), zap.String("path", cut(r.URL.Path)), zap.String("host", cut(r.Host)))
 		}
 	})
@@ -264,6 +264,15 @@ type guardedConn struct {
 type let struct {
 	by      *access // the rules at that time
 	trusted bool    // the peer of a Unix socket is root or weir's own user
+	user    string  // of the peer of a Unix socket, such as "user 1000"; empty: unknown
+}
+
+// peerOf returns the peer of a request, for the log.
+func peerOf(r *http.Request) string {
+	if l := letInBy(r.Context()); l != nil && l.user != "" {
+		return l.user
+	}
+	return r.RemoteAddr
 }
 
 // Accept adds TLS if the rules require it. The server makes the handshake.
@@ -273,8 +282,11 @@ func (l guardedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	x := l.access()
-	uid, known := peerUser(nc)
-	nc = &guardedConn{nc, &let{x, known && (uid == 0 || uid == os.Geteuid())}}
+	by := &let{by: x}
+	if uid, known := peerUser(nc); known {
+		by.trusted, by.user = uid == 0 || uid == os.Geteuid(), fmt.Sprint("user ", uid)
+	}
+	nc = &guardedConn{nc, by}
 	if x.tls != nil && !l.plain {
 		return tls.Server(nc, x.tls), nil
 	}

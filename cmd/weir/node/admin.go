@@ -122,7 +122,7 @@ func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Acc
 
 func (s *server) toggle(set func(bool) error, on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", r.RemoteAddr))
+		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", peerOf(r)))
 		if err := set(on); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return

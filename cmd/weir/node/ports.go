@@ -88,7 +88,7 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 		if socket == nil && w.address != "" && p.sockets.Err(w.name) == nil {
 			continue // the old port continues
 		}
-		if err := p.sockets.Err(w.name); err != nil && !p.again {
+		if err := p.sockets.Err(w.name); err != nil && !p.again && !(w.name == "admin socket" && p.sockets.Err("admin") != nil) {
 			s.log.Warn("weir goes on without this port; end the other process, or set admin.address to a free address", zap.String("port", w.name), zap.Error(err))
 		}
 		if old != nil {

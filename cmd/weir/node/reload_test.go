@@ -86,7 +86,7 @@ func (r *running) holds(want string) error {
 	}
 	text := ""
 	if want != "" {
-		text = "because it would lose " + want + "; to apply it, run weir reload or send SIGHUP"
+		text = "because it would lose the host " + want + "; to apply it, run weir reload or send SIGHUP"
 	}
 	if !strings.Contains(st.Held, text) || (st.Held != "") != (want != "") || shown != st.Held || (metric == 1) != (want != "") {
 		return fmt.Errorf("held is %q in the status, %q on its page, and the metric is %v", st.Held, shown, metric)
