@@ -81,12 +81,17 @@ func TestRepeatsOfAMinute(t *testing.T) {
 		for i := range 3 * mostKeys {
 			r.Allow(strconv.Itoa(i))
 		}
-		if len(r.keys) != mostKeys+1 {
-			t.Errorf("%d keys", len(r.keys))
+		known := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.keys)
+		}
+		if n := known(); n != mostKeys+1 {
+			t.Errorf("%d keys", n)
 		}
 		wait(10 * time.Minute)
-		if len(r.keys) != 0 || told[len(told)-1] != 2*mostKeys {
-			t.Errorf("%d keys after quiet minutes, told %v", len(r.keys), told)
+		if n := known(); n != 0 || told[len(told)-1] != 2*mostKeys {
+			t.Errorf("%d keys after quiet minutes, told %v", n, told)
 		}
 	})
 }
