@@ -142,17 +142,17 @@ func (k *Kubernetes) listedFor(host string) (all []string) {
 
 // within reports whether a host is a listed one, or below a listed wildcard.
 func within(listed, host string) bool {
-	parent, wild := strings.CutPrefix(listed, "*.")
-	return listed == host || wild && strings.HasSuffix(host, "."+parent)
+	return listed == host || strings.HasPrefix(listed, "*.") && strings.HasSuffix(host, listed[1:])
 }
 
 // includes reports whether a wildcard stands for names of a listed host.
 func includes(wildcard, listed string) bool {
-	if parent, deep := strings.CutPrefix(wildcard, "**."); deep {
-		return strings.HasSuffix(listed, "."+parent)
+	if strings.HasPrefix(wildcard, "**.") {
+		return strings.HasSuffix(listed, wildcard[2:])
 	}
+	parent, wild := strings.CutPrefix(wildcard, "*.")
 	_, above, _ := strings.Cut(listed, ".")
-	return strings.HasPrefix(wildcard, "*.") && !strings.HasPrefix(listed, "*") && wildcard == "*."+above
+	return wild && !strings.HasPrefix(listed, "*") && parent == above
 }
 
 // AllNamespaces in a list means every namespace.
