@@ -94,34 +94,33 @@ func sooner(a, b expiry) int {
 // together, the first name of each namespace comes before the second of any, and so on, so
 // that no namespace displaces another. folded counts the other names by namespace.
 func choose(all map[string]expiry, limit *config.ObjectMetrics) (shown []expiry, folded map[string]int) {
-	of := make(map[string][]expiry)
-	for _, e := range all {
-		if e.namespace == "" {
-			shown = append(shown, e)
-		} else {
-			of[e.namespace] = append(of[e.namespace], e)
-		}
-	}
 	type turn struct {
 		expiry
 		place int // position within its namespace
 	}
-	var turns []turn
-	folded = make(map[string]int)
-	for namespace, list := range of {
-		slices.SortFunc(list, sooner)
-		for i, e := range list[:min(limit.CertificateNames, len(list))] {
-			turns = append(turns, turn{e, i})
-		}
-		if n := len(list) - limit.CertificateNames; n > 0 {
-			folded[namespace] = n
+	turns := make([]turn, 0, len(all))
+	for _, e := range all {
+		turns = append(turns, turn{expiry: e})
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(strings.Compare(a.namespace, b.namespace), sooner(a.expiry, b.expiry))
+	})
+	for i := range turns {
+		if i > 0 && turns[i].namespace != "" && turns[i].namespace == turns[i-1].namespace {
+			turns[i].place = turns[i-1].place + 1
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(a.place-b.place, sooner(a.expiry, b.expiry)) })
-	for i, t := range turns {
-		if i < limit.CertificateSeries()/nameSeries {
+	folded = make(map[string]int)
+	room := limit.CertificateSeries() / nameSeries
+	for _, t := range turns {
+		switch {
+		case t.namespace == "":
 			shown = append(shown, t.expiry)
-		} else {
+		case t.place < limit.CertificateNames && room > 0:
+			shown = append(shown, t.expiry)
+			room--
+		default:
 			folded[t.namespace]++
 		}
 	}
@@ -131,7 +130,7 @@ func choose(all map[string]expiry, limit *config.ObjectMetrics) (shown []expiry,
 // expiries returns, for each listed name, when the first certificate that serves it
 // expires. It ignores an entry that lists a name that another origin serves.
 func (t *table) expiries() map[string]expiry {
-	all := make(map[string]expiry)
+	all := make(map[string]expiry, len(t.owner))
 	for _, e := range t.entries {
 		whose := e.whose()
 		for _, name := range e.names {
