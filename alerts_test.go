@@ -70,15 +70,22 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// promtool accepts the rules, and the dashboard's expressions as rules.
-func TestAlertsByPromtool(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
+// promtoolPath skips the test if promtool is not installed.
+func promtoolPath(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("promtool is not installed, and CI leaves nothing out")
 		}
 		t.Skip("promtool is not installed")
 	}
+	return path
+}
+
+// promtool accepts the rules, and the dashboard's expressions as rules.
+func TestAlertsByPromtool(t *testing.T) {
+	promtool := promtoolPath(t)
 	var dashboard struct {
 		Panels []struct {
 			Title   string
@@ -103,6 +110,31 @@ func TestAlertsByPromtool(t *testing.T) {
 		if out, err := exec.Command(promtool, "check", "rules", f).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", f, err, out)
 		}
+	}
+}
+
+// An endpoint that is down for one replica raises no alert: the others have no series of it.
+func TestEndpointDownForAllReplicas(t *testing.T) {
+	path, err := filepath.Abs(alertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{rule_files: [%q], evaluation_interval: 1m, tests: [{interval: 1m, input_series: [
+  {series: 'weir_backend_endpoints_ready{backend="a", instance="1"}', values: '1x20'},
+  {series: 'weir_backend_endpoints_ready{backend="a", instance="2"}', values: '2x20'},
+  {series: 'weir_backend_endpoint_up{backend="a", endpoint="one", instance="1"}', values: '0x20'},
+  {series: 'weir_backend_endpoint_up{backend="a", endpoint="asked", instance="1"}', values: '0x20'},
+  {series: 'weir_backend_endpoint_up{backend="a", endpoint="asked", instance="2"}', values: '1x20'},
+  {series: 'weir_backend_endpoint_up{backend="a", endpoint="both", instance="1"}', values: '0x20'},
+  {series: 'weir_backend_endpoint_up{backend="a", endpoint="both", instance="2"}', values: '0x20'}],
+ alert_rule_test: [{eval_time: 10m, alertname: WeirEndpointDown, exp_alerts: [
+  {exp_labels: {severity: warning, backend: a, endpoint: both}, exp_annotations: {summary: Endpoint both of backend a is down.}}]}]}]}`, path)
+	file := filepath.Join(t.TempDir(), "test.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtoolPath(t), "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

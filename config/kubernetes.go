@@ -142,17 +142,17 @@ func (k *Kubernetes) listedFor(host string) (all []string) {
 
 // within reports whether a host is a listed one, or below a listed wildcard.
 func within(listed, host string) bool {
-	parent, wild := strings.CutPrefix(listed, "*.")
-	return listed == host || wild && strings.HasSuffix(host, "."+parent)
+	return listed == host || strings.HasPrefix(listed, "*.") && strings.HasSuffix(host, listed[1:])
 }
 
 // includes reports whether a wildcard stands for names of a listed host.
 func includes(wildcard, listed string) bool {
-	if parent, deep := strings.CutPrefix(wildcard, "**."); deep {
-		return strings.HasSuffix(listed, "."+parent)
+	if strings.HasPrefix(wildcard, "**.") {
+		return strings.HasSuffix(listed, wildcard[2:])
 	}
+	parent, wild := strings.CutPrefix(wildcard, "*.")
 	_, above, _ := strings.Cut(listed, ".")
-	return strings.HasPrefix(wildcard, "*.") && !strings.HasPrefix(listed, "*") && wildcard == "*."+above
+	return wild && !strings.HasPrefix(listed, "*") && parent == above
 }
 
 // AllNamespaces in a list means every namespace.
@@ -164,14 +164,26 @@ func (k *Kubernetes) IsOperator(namespace string) bool {
 	return k.OperatorNamespaces == nil || slices.Contains(k.OperatorNamespaces, AllNamespaces) || slices.Contains(k.OperatorNamespaces, namespace)
 }
 
-// ObjectMetrics limits how many routes, backends, endpoints and certificate names of one namespace have time
-// series of their own. The others share one, or are only counted. Each is at least 1.
+// ObjectMetrics limits the time series of objects. The others share some, or are only counted. Each is at
+// least 1.
 type ObjectMetrics struct {
-	Routes, Backends, Endpoints, CertificateNames int
+	Series                                        int // of all namespaces together
+	Routes, Backends, Endpoints, CertificateNames int // of one namespace that have series of their own
 }
 
 // DefaultObjectMetrics are the limits if the file has none.
-var DefaultObjectMetrics = ObjectMetrics{Routes: 200, Backends: 200, Endpoints: 2000, CertificateNames: 200}
+var DefaultObjectMetrics = ObjectMetrics{Series: 100_000, Routes: 200, Backends: 200, Endpoints: 2000, CertificateNames: 200}
+
+// RouteSeries is the number of series that routes of objects may have. This share and the next two leave
+// some for the series that routes and backends of a namespace share.
+func (m ObjectMetrics) RouteSeries() int { return m.Series * 3 / 4 }
+
+// BackendSeries is the number of series that backends of objects may have, with their endpoints.
+func (m ObjectMetrics) BackendSeries() int { return m.Series / 5 }
+
+// CertificateSeries is the number of series that certificate names of objects may have. It is small, because
+// only the names that expire first are of interest.
+func (m ObjectMetrics) CertificateSeries() int { return m.Series / 50 }
 
 // DefaultController is the spec.controller of IngressClasses that weir serves by default.
 const DefaultController = "weirproxy.github.io/ingress"
@@ -238,7 +250,7 @@ func (k *Kubernetes) section() section {
 		{"tcp", optional(&k.TCP, func() *KubernetesTCP { return &KubernetesTCP{} }, (*KubernetesTCP).section).byDefault("none"), "Raw TCP ports, configured by a ConfigMap as for ingress-nginx."},
 		{"gateways", optional(&k.Gateways, newGateways, (*Gateways).section).byDefault("none"), "weir serves objects of the Gateway API."},
 		{"publish", mapping(k.Publish.section).shownIf(k.Publish.Any()).byDefault("none"), "The addresses that weir writes into the status of Ingresses: exactly one of service, addresses and nodes; or none, with which weir writes no status."},
-		{"metrics", mapping(k.Metrics.section), "How many time series one namespace may have."},
+		{"metrics", mapping(k.Metrics.section), "How many time series the objects may have."},
 		{"lease", objectName.at(&k.Lease).byDefault("weir, the class and a hash of the selection of namespaces, in weir's own namespace"), "The Lease, as namespace/name, for leader election: only the leader writes statuses and events."},
 	}}
 }
@@ -277,6 +289,7 @@ func (t *KubernetesTimeouts) section() section {
 
 func (m *ObjectMetrics) section() section {
 	return section{object: m, keys: []key{
+		{"series", number(&m.Series, 1000, 10_000_000), "Maximum number of time series of the objects of all namespaces together, about."},
 		{"routes_per_namespace", number(&m.Routes, 1, 100_000), "Maximum number of routes from one namespace's Ingresses that have time series of their own."},
 		{"backends_per_namespace", number(&m.Backends, 1, 100_000), "Maximum number of backends of one namespace that have time series of their own; there is one for each port of a Service."},
 		{"endpoints_per_namespace", number(&m.Endpoints, 1, 100_000), "Maximum number of endpoints of these backends that have time series of their own."},

@@ -11,7 +11,7 @@ type Metrics struct {
 	Position Position
 	Network  string
 	Address  string // empty: no metrics port
-	// PerEndpoint: each endpoint has time series of its own.
+	// PerEndpoint: each endpoint has time series of its own, and not only those that are not up.
 	PerEndpoint bool
 	// Buckets are the upper limits of the buckets of histograms of times, in ascending order.
 	Buckets []time.Duration
@@ -25,7 +25,7 @@ var DefaultBuckets = []time.Duration{time.Millisecond, 2500 * time.Microsecond, 
 	10 * time.Second, 30 * time.Second, time.Minute}
 
 // NewMetrics returns the metrics of a configuration that does not mention them.
-func NewMetrics() *Metrics { return &Metrics{PerEndpoint: true, Buckets: DefaultBuckets} }
+func NewMetrics() *Metrics { return &Metrics{Buckets: DefaultBuckets} }
 
 // MetricsOrDefault returns the settings of the metrics, also if the file has none.
 func (c *Config) MetricsOrDefault() *Metrics {
@@ -41,7 +41,7 @@ const maxBuckets = 50
 func (m *Metrics) section() section {
 	return section{object: m, position: &m.Position, check: m.check, rules: metricsRules, keys: []key{
 		{"address", listenAddress(&m.Network, &m.Address).byDefault("no metrics port"), "The address that serves GET /metrics and nothing else. Everybody who can connect can read the metrics, so allow only Prometheus."},
-		{"per_endpoint", truth(&m.PerEndpoint), "Whether each endpoint has time series of its own (weir_backend_endpoint_...)."},
+		{"per_endpoint", truth(&m.PerEndpoint), "Whether each endpoint has time series of its own (weir_backend_endpoint_...), or only those that are not up."},
 		{"buckets", m.bucketsKey(), "The upper limits of the buckets of all histograms of times."},
 		{"native_histograms", truth(&m.Native).byUpgrade(), "Whether the histograms of times are also native histograms, which Prometheus reads if it scrapes by its protobuf format."},
 	}}

@@ -162,7 +162,7 @@ func startGRPC(t *testing.T, test func(t *testing.T, w *weir, b *grpcBackend, c 
 	w := newWeir(t)
 	w.address["api"] = b.address
 	w.start(grpcConfig)
-	w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api")
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "api")
 	for _, listener := range []string{"web", "secure"} {
 		t.Run(listener, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -321,9 +321,9 @@ func TestGRPCHealthAndFailures(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 		defer cancel()
 		c := grpcClient(t, w, listener)
-		w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api") // otherwise 0 could be the value before the first check
+		w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "api") // otherwise 0 could be the value before the first check
 		b.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-		w.wantMetric(0, "weir_backend_endpoint_up", "backend", "api")
+		w.wantMetric(0, "weir_backend_endpoints_ready", "backend", "api")
 		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
 		if s := status.Convert(err); s.Code() != codes.Unavailable || strings.Contains(s.Message(), "unexpected HTTP status") {
 			t.Errorf("no endpoint is ready: %v", err)
@@ -343,7 +343,7 @@ func TestGRPCEndpointGoesAway(t *testing.T) {
 	w := newWeir(t)
 	w.address["api"], w.address["other"] = first.address, second.address
 	w.start(strings.Replace(grpcConfig, "endpoints: ['@api']", "endpoints: ['@api', '@other']", 1))
-	w.wantMetric(2, "weir_backend_endpoint_up", "backend", "api")
+	w.wantMetric(2, "weir_backend_endpoints_ready", "backend", "api")
 	c := grpcClient(t, w, "web")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -394,7 +394,7 @@ func TestGRPCOverTLSToTheEndpoint(t *testing.T) {
 	}
 	w.address["api"] = newGRPCBackend(t, grpc.Creds(credentials.NewServerTLSFromCert(&pair))).address
 	w.start(strings.Replace(grpcConfig, "protocol: grpc", "protocol: grpc\n    tls: {server_name: api.internal, ca: "+made.cert+"}", 1))
-	w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api")
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "api")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if res, err := grpcClient(t, w, "secure").UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: 100}); err != nil || len(res.Payload.Body) != 100 {

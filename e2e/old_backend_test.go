@@ -68,7 +68,7 @@ func TestOldHTTPSBackends(t *testing.T) {
 		runPeer(t, "sh", append(inDir, options...)...).listening(w.at(name))
 	}
 	w.start(oldBackends)
-	w.wantMetric(1, "weir_backend_endpoint_up", "backend", "nginx") // its health check has passed
+	w.wantMetric(1, "weir_backend_endpoints_ready", "backend", "nginx") // its health check has passed
 
 	for _, name := range []string{"nginx", "tls10", "rsa", "sha1"} {
 		if got := string(curl(t, "http://"+w.at("web")+"/page", "-H", "Host: "+name)); got != "old" {

@@ -274,7 +274,7 @@ func TestRecipeMirror(t *testing.T) {
 
 func TestRecipeSticky(t *testing.T) {
 	r := startRecipe(t, "Sticky sessions", nil)
-	r.wantMetric(2, "weir_backend_endpoint_up", "backend", "app")
+	r.wantMetric(2, "weir_backend_endpoints_ready", "backend", "app")
 	resp, body := r.send("GET", anyClient, "/", 200)
 	cookie := cookieOf(t, resp)
 	if cookie == nil || cookie.Name != "node" || cookie.MaxAge != 8*3600 {

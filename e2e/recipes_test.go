@@ -206,7 +206,7 @@ func TestRecipeGRPC(t *testing.T) {
 	other := newGRPCBackend(t)
 	r := newRecipe(t, "gRPC", map[string]string{"10.0.0.11:50051": b.address, "10.0.0.12:50051": other.address})
 	r.start(r.config)
-	r.wantMetric(2, "weir_backend_endpoint_up", "backend", "api")
+	r.wantMetric(2, "weir_backend_endpoints_ready", "backend", "api")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	answer, err := grpcClientFor(t, r.at("websecure"), "api.example.org").UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: 7})

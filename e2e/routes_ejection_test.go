@@ -14,6 +14,7 @@ import (
 // sharesOfFailures has a backend that ejects by share alone.
 const sharesOfFailures = `
 listeners: {web: {address: '@web', protocol: http}}
+metrics: {per_endpoint: true}
 routes: [{name: shop, listeners: [web], hosts: [shop.test], backend: app}]
 backends:
   app:

@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
+// LeftGarbage is how many bytes of garbage changes of a cluster may leave.
+const LeftGarbage = 16 << 20
+
 // A collection of garbage takes a quarter of the processors for stretches of up to 10 ms. Work that
 // makes much garbage would cause several collections, and goroutines that serve requests would have to
 // help with them. So the garbage of such work is collected apart from it.
 
 const (
 	mostGarbage  = 192 << 20 // bytes that the heap may grow by without a collection
-	leftGarbage  = 16 << 20  // bytes of garbage that Tidy leaves
 	sparePercent = 25
 	lookEvery    = 5 * time.Millisecond
 	pollEvery    = 200 * time.Microsecond // during a collection, with one processor
@@ -67,12 +69,13 @@ func Spare() (end func()) {
 	})
 }
 
-// Tidy collects garbage, apart from requests, if there is more than 16 MiB of it. It is for work that
-// makes a little garbage again and again, such as changes of a cluster. With much memory in use, the
+// Tidy collects garbage, apart from requests, if there are more bytes of it than left, and than a sixteenth of the
+// memory in use, which a collection has to read. It is for work that makes a little garbage again and again, such as
+// changes of a cluster. With much memory in use, the
 // runtime itself would let garbage accumulate until it is as large as the memory in use. Tidy waits for
 // the collection. During long work, and with GOGC=off, it does nothing.
-func Tidy() {
-	if garbageSize() < leftGarbage || !beginning.TryLock() {
+func Tidy(left uint64) {
+	if size, live := garbageSize(); size < max(left, live/16) || !beginning.TryLock() {
 		return
 	}
 	defer beginning.Unlock()
@@ -144,14 +147,14 @@ func heapSize() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// garbageSize returns how many bytes of objects were allocated since the last collection; 0 with
-// GOGC=off.
-func garbageSize() uint64 {
+// garbageSize returns how many bytes of objects were allocated since the last collection, or 0 with
+// GOGC=off, and how many were in use then.
+func garbageSize() (garbage, live uint64) {
 	samples := [...]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
 	metrics.Read(samples[:])
 	size, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
 	if samples[2].Value.Uint64() == math.MaxUint64 || size < live {
-		return 0
+		return 0, live
 	}
-	return size - live
+	return size - live, live
 }

@@ -169,7 +169,7 @@ func TestTidy(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10_000))
 	tidy := func() (collected bool) {
 		before := collections()
-		Tidy()
+		Tidy(LeftGarbage)
 		return collections() > before
 	}
 	make32 := func() {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // Responses that weir generates are counted by route and reason, in a limited number of
@@ -13,7 +15,7 @@ import (
 func TestGeneratedResponsesAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.SetLimit(1)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, Routes: 1})
 	p := &Proxy{Metrics: m}
 	table := objectTable(t, m, map[string]int{"tenant": 3})
 	p.Swap(table)

@@ -45,8 +45,8 @@ type Metrics struct {
 	routesOf  map[string]int           // number of routes in each namespace
 	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
-	limit     int                      // number of routes of one namespace that may have series of their own
-	opened    map[string]int           // number of such routes, by namespace
+	limit     config.ObjectMetrics
+	opened    map[string]int // number of routes of objects with series of their own, by namespace
 	openedAll int
 	others    map[string]*routeSeries // the series that the other routes of a namespace share
 	times     map[string]*times       // by backend
@@ -91,30 +91,27 @@ type routeMetrics struct {
 type routeSeries struct {
 	labels   routeKey
 	m        *Metrics
-	codes    [6]atomic.Pointer[hundred] // by the first digit of the code
-	texts    []string                   // the codes that have series; guarded by m.mu
-	duration prometheus.Observer
-	times    *times // of the backend; nil: the route has none
+	codes    [6]atomic.Pointer[hundred]          // by the first digit of the code
+	texts    []string                            // the codes that have series; guarded by m.mu
+	duration atomic.Pointer[prometheus.Observer] // nil: no exchange was counted yet
+	times    *times                              // of the backend; nil: the route has none
 	in, out  prometheus.Counter
-	tunnels  prometheus.Gauge
-	replies  counters // that weir generated
-	guards   counters // of the requests that guards allowed and refused
-	failures counters // of the requests on which a guard could not decide
-	asked    counters // of the requests for error pages
-	packed   counters // bytes of compressed bodies
-	plain    counters // of the responses that were not compressed
-	copied   counters // of the requests for mirrors
-	repeated counters // of the retries
-	gone     bool     // no scrape shows them any more; guarded by m.mu
+	tunnels  atomic.Pointer[prometheus.Gauge] // nil: there was no tunnel yet
+	replies  counters                         // that weir generated
+	guards   counters                         // of the requests that guards allowed and refused
+	failures counters                         // of the requests on which a guard could not decide
+	asked    counters                         // of the requests for error pages
+	packed   counters                         // bytes of compressed bodies
+	plain    counters                         // of the responses that were not compressed
+	copied   counters                         // of the requests for mirrors
+	repeated counters                         // of the retries
+	gone     bool                             // no scrape shows them any more; guarded by m.mu
 	traffic  tally.Series
 	place    int // in m.series; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
 const (
-	// mostObjectRoutes limits the routes of objects that have series of their own, in all
-	// namespaces.
-	mostObjectRoutes = 10_000
 	// mostCodes limits the status codes in a route's series, because endpoints choose the codes.
 	mostCodes = 40
 )
@@ -155,9 +152,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		plain: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compression_skipped_total",
 			Help: "Responses that weir did not compress although the route has compress, by route, encoding (of the client's choice) and reason: busy (half of the cores compress already) or memory (it is short)."}, []string{"route", "namespace", "ingress", "host", "encoding", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
-			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
+			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because of the limits of kubernetes.metrics."}, []string{"namespace"}),
 		routes: make(map[routeKey]*routeMetrics), routesOf: make(map[string]int), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries), times: make(map[string]*times),
-		limit: config.DefaultObjectMetrics.Routes,
+		limit: config.DefaultObjectMetrics,
 	}
 	reg.MustRegister(m.requests, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.plain, m.failures, m.pages, m.mirrored, m.retried, m.folded)
 	m.each(func(c prometheus.Collector) { reg.MustRegister(c) })
@@ -165,13 +162,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// SetLimit sets how many routes of one namespace may have series of their own. Routes that
-// already have them keep them.
-func (m *Metrics) SetLimit(routes int) {
+// SetLimit limits the routes of objects that have series of their own. Routes that already have them keep
+// them.
+func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.limit = routes
+	m.limit = limit
 }
+
+// room is the number of routes of objects that may have series of their own, in all namespaces. A route that
+// serves requests has about three histograms, and six other series. The caller holds m.mu.
+func (m *Metrics) room() int { return m.limit.RouteSeries() / (3*(m.buckets+3) + 6) }
 
 // hundred has the counters of the status codes that begin with the same digit. Most routes use
 // only few of these hundreds, and there are many routes.
@@ -212,7 +213,7 @@ func (r *routeMetrics) open() *routeSeries {
 		s = m.detached(r.key)
 	case !r.key.isLimited():
 		s, r.own = m.newSeries(r.key), true
-	case m.opened[r.key.namespace] < m.limit && m.openedAll < mostObjectRoutes:
+	case m.opened[r.key.namespace] < m.limit.Routes && m.openedAll < m.room():
 		s, r.own = m.newSeries(r.key), true
 		m.opened[r.key.namespace]++
 		m.openedAll++
@@ -236,10 +237,8 @@ func othersOf(namespace string) routeLabels {
 
 func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	s := &routeSeries{labels: labels, m: m, traffic: tally.Series{Route: labels.route},
-		duration: m.duration.WithLabelValues(labels.with(labels.backend)...),
-		in:       m.bytes.WithLabelValues(labels.with("in")...),
-		out:      m.bytes.WithLabelValues(labels.with("out")...),
-		tunnels:  m.tunnels.WithLabelValues(labels.with()...),
+		in:  m.bytes.WithLabelValues(labels.with("in")...),
+		out: m.bytes.WithLabelValues(labels.with("out")...),
 	}
 	switch {
 	case labels.backend != "":
@@ -255,8 +254,7 @@ func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 
 // detached returns series that no scrape shows.
 func (m *Metrics) detached(labels routeKey) *routeSeries {
-	return &routeSeries{labels: labels, m: m, gone: true, in: unseen(), out: unseen(),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "retired"}), tunnels: prometheus.NewGauge(prometheus.GaugeOpts{Name: "retired"})}
+	return &routeSeries{labels: labels, m: m, gone: true, in: unseen(), out: unseen()}
 }
 
 func unseen() prometheus.Counter {
@@ -508,12 +506,45 @@ func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64, traced
 	s.counter(code).Inc()
 	s.traffic.Count(code, d)
 	if traced == nil {
-		s.duration.Observe(d.Seconds())
+		s.durations().Observe(d.Seconds())
 	} else {
-		observeTraced(s.duration, d, traced)
+		observeTraced(s.durations(), d, traced)
 	}
 	s.in.Add(float64(in))
 	s.out.Add(float64(out))
+}
+
+// durations returns the histogram of the exchanges.
+func (s *routeSeries) durations() prometheus.Observer {
+	if o := s.duration.Load(); o != nil {
+		return *o
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	var o prometheus.Observer = prometheus.ObserverFunc(func(float64) {})
+	if !s.gone { // the last exchange of a removed route must not create its series again
+		o = s.m.duration.WithLabelValues(s.labels.with(s.labels.backend)...)
+	}
+	s.duration.Store(&o)
+	return o
+}
+
+// openTunnels returns the gauge of the tunnels.
+func (s *routeSeries) openTunnels() prometheus.Gauge {
+	if g := s.tunnels.Load(); g != nil {
+		return *g
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if g := s.tunnels.Load(); g != nil {
+		return *g // of a tunnel that began at the same time
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "retired"})
+	if !s.gone {
+		g = s.m.tunnels.WithLabelValues(s.labels.with()...)
+	}
+	s.tunnels.Store(&g)
+	return g
 }
 
 func (s *routeSeries) counter(code int) prometheus.Counter {

@@ -6,13 +6,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/tally"
 )
 
 // The status page sees what each route has done. The total stays when routes are removed.
 func TestCountsForTheStatusPage(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	m.SetLimit(10)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, Routes: 10})
 	p := &Proxy{Metrics: m}
 	use := func(table *Table) {
 		table.each(func(r *Route) {

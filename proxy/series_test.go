@@ -77,7 +77,7 @@ func seriesOf(t *testing.T, reg *prometheus.Registry) (all int, of map[string]in
 func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.SetLimit(10)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, Routes: 10})
 	p := &Proxy{Metrics: m}
 	table := objectTable(t, m, map[string]int{"tenant": 6000, "shop": 3, "": 50})
 	p.Swap(table)
@@ -92,7 +92,7 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 	}
 	use()
 	_, of := seriesOf(t, reg)
-	each := 1 + 1 + 2 + 1 + 1 // requests, duration, bytes, open and ended tunnels
+	each := 1 + 1 + 2 + 1 // requests, duration, bytes, ended tunnels
 	if of["tenant"] != 11*each || of["shop"] != 3*each {
 		t.Errorf("series by namespace: %v", of)
 	}
@@ -126,6 +126,28 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 	}
 	if len(m.opened) != 1 || m.openedAll != 1 || len(m.others) != 0 || len(m.routes) != 2 {
 		t.Errorf("kept: %v, %d, %d, %d", m.opened, m.openedAll, len(m.others), len(m.routes))
+	}
+}
+
+// The routes of all namespaces together have a limited number of series. A histogram has a series for each
+// bucket.
+func TestRoutesOfAllNamespacesAreBounded(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	m.SetLimit(config.ObjectMetrics{Series: 1000, Routes: 100})
+	p := &Proxy{Metrics: m}
+	routes := map[string]int{"": 5}
+	for i := range 10 {
+		routes[fmt.Sprint("tenant-", i)] = 20
+	}
+	table := objectTable(t, m, routes)
+	p.Swap(table)
+	table.each(func(r *Route) { r.metrics.exchange(200, time.Millisecond, 1, 1, nil) })
+	if m.openedAll != 750/(3*18+6) || len(m.others) == 0 {
+		t.Errorf("%d routes have series of their own, and %d namespaces share some", m.openedAll, len(m.others))
+	}
+	if _, of := seriesOf(t, reg); of[""] == 0 {
+		t.Errorf("the routes of the file have no series: %v", of)
 	}
 }
 
@@ -167,7 +189,7 @@ func labelsOf(t *testing.T, reg *prometheus.Registry, route string) map[string][
 func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.SetLimit(2)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, Routes: 2})
 	p := &Proxy{Metrics: m}
 	of := func(ingress, pattern string, hosts ...string) *config.Route {
 		return &config.Route{Name: "shop/" + ingress + "/" + pattern + "/", Namespace: "shop", Ingress: ingress, IngressHost: pattern, Hosts: hosts}
@@ -178,6 +200,7 @@ func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 		for _, r := range table.routes {
 			r.metrics.exchange(200, time.Millisecond, 1, 1, nil)
 			r.metrics.get().generated("redirect").Inc()
+			r.metrics.get().openTunnels().Inc()
 			m.tunnelEnded(r.name, "eof")
 		}
 	}
@@ -220,7 +243,7 @@ func TestSeriesOfGoneRoutesStayAway(t *testing.T) {
 	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
 	table.each(func(r *Route) {
 		r.metrics.exchange(200, time.Millisecond, 1, 1, nil)
-		r.metrics.get().tunnels.Inc()
+		r.metrics.get().openTunnels().Inc()
 		m.tunnelEnded(r.name, "eof")
 	})
 	if all, of := seriesOf(t, reg); all != 0 {

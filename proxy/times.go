@@ -20,6 +20,7 @@ type histograms struct {
 	connect   *prometheus.HistogramVec
 	queue     *prometheus.HistogramVec
 	handshake *prometheus.HistogramVec // of clients, by listener
+	buckets   int                      // number of buckets of each, without the last, which has no limit
 }
 
 // shape has the options that all histograms have in common.
@@ -52,6 +53,7 @@ func (s shape) named(name, help string) prometheus.HistogramOpts {
 
 func newHistograms(s shape) histograms {
 	return histograms{
+		buckets: len(s.buckets),
 		duration: prometheus.NewHistogramVec(s.named("weir_http_request_duration_seconds",
 			"Time from the request head to the end of the response."), []string{"route", "namespace", "ingress", "host", "backend"}),
 		head: prometheus.NewHistogramVec(s.named("weir_backend_response_head_duration_seconds",
@@ -83,11 +85,10 @@ func (m *Metrics) Shape(c *config.Metrics) {
 // times are the histograms of one backend. Several routes may share them. A nil times counts
 // nothing.
 type times struct {
-	of             *histograms
-	backend        string
-	head           prometheus.Observer
-	connect, queue atomic.Pointer[prometheus.Observer] // nil: weir has counted nothing yet
-	users          int                                 // series of routes that have them; guarded by Metrics.mu
+	m                    *Metrics
+	backend              string
+	head, connect, queue atomic.Pointer[prometheus.Observer] // nil: weir has counted nothing yet
+	users                int                                 // series of routes that have them; guarded by m.mu
 }
 
 // handshook counts the time of a handshake.
@@ -118,7 +119,7 @@ func (m *Metrics) handshakesOf(listener string) *prometheus.Observer {
 func (m *Metrics) timesOf(backend string) *times {
 	t := m.times[backend]
 	if t == nil {
-		t = &times{of: &m.histograms, backend: backend, head: m.head.WithLabelValues(backend)}
+		t = &times{m: m, backend: backend}
 		m.times[backend] = t
 	}
 	t.users++
@@ -142,31 +143,43 @@ func (m *Metrics) leaveTimes(t *times) {
 
 func (t *times) responseHead(d time.Duration) {
 	if t != nil {
-		t.head.Observe(d.Seconds())
+		t.observe(&t.head, t.m.head, d)
 	}
 }
 
 func (t *times) connected(d time.Duration) {
 	if t != nil {
-		observe(&t.connect, t.of.connect, t.backend, d)
+		t.observe(&t.connect, t.m.connect, d)
 	}
 }
 
 func (t *times) queued(d time.Duration) {
 	if t != nil {
-		observe(&t.queue, t.of.queue, t.backend, d)
+		t.observe(&t.queue, t.m.queue, d)
 	}
 }
 
 // observe counts a time in a histogram that is made when it is needed first.
-func observe(in *atomic.Pointer[prometheus.Observer], vec *prometheus.HistogramVec, backend string, d time.Duration) {
+func (t *times) observe(in *atomic.Pointer[prometheus.Observer], vec *prometheus.HistogramVec, d time.Duration) {
 	o := in.Load()
 	if o == nil {
-		made := vec.WithLabelValues(backend)
-		o = &made
-		in.Store(o)
+		if o = t.open(in, vec); o == nil {
+			return
+		}
 	}
 	(*o).Observe(d.Seconds())
+}
+
+// open makes a histogram; nil: the backend was removed, and its series with it.
+func (t *times) open(in *atomic.Pointer[prometheus.Observer], vec *prometheus.HistogramVec) *prometheus.Observer {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	if t.users == 0 {
+		return nil
+	}
+	o := vec.WithLabelValues(t.backend)
+	in.Store(&o)
+	return &o
 }
 
 // observeTraced counts a time with the id of the trace as its exemplar.

@@ -119,7 +119,7 @@ backends: {next: {endpoints: ['@app']}}
 func TestTimesOfSharedSeries(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.SetLimit(1)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, Routes: 1})
 	for i := range 3 {
 		key := routeKey{routeLabels: routeLabels{route: fmt.Sprintf("ns/a/%d/x", i), namespace: "ns", ingress: fmt.Sprint(i)}, backend: fmt.Sprintf("ns/app-%d", i)}
 		s := m.route(key).get()

@@ -180,7 +180,7 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 		p.Orphaned(client.Cuttable()) // a reload removed the route while weir connected to the endpoint
 	}
 	o.series = r.metrics.get()
-	o.series.tunnels.Inc()
+	o.series.openTunnels().Inc()
 	o.series.traffic.Tunnels.Add(1)
 	idle := r.config.TunnelIdle
 	if idle == 0 {
@@ -198,7 +198,7 @@ func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.rou
 
 // Ended releases the resources of the tunnel, and counts and logs it.
 func (o *openTunnel) Ended(r tunnel.Result) {
-	o.series.tunnels.Dec()
+	o.series.openTunnels().Dec()
 	o.series.traffic.Tunnels.Add(-1)
 	o.untrack()
 	o.slot.Release()

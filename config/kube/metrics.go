@@ -61,7 +61,7 @@ func (s *Source) Objects() map[Kind]map[State]int {
 		n := map[State]int{InUse: 0, Faulty: 0, Unused: 0}
 		for _, i := range informers {
 			for _, key := range i.Items.ListKeys() {
-				n[stateIn(kind, key, used, faulty)]++
+				n[stateIn(kind, objectOf(key), used, faulty)]++
 			}
 		}
 		all[kind] = n
@@ -69,11 +69,27 @@ func (s *Source) Objects() map[Kind]map[State]int {
 	return all
 }
 
-func stateIn(kind Kind, key string, used, faulty map[Kind]map[string]bool) State {
+// objectSet has the names of objects; Namespace is empty for kinds without namespaces.
+type objectSet map[config.ObjectName]struct{}
+
+func (s objectSet) has(o config.ObjectName) bool {
+	_, there := s[o]
+	return there
+}
+
+// objectOf returns the name of which key is the key in a store.
+func objectOf(key string) config.ObjectName {
+	if namespace, name, ok := strings.Cut(key, "/"); ok {
+		return config.ObjectName{Namespace: namespace, Name: name}
+	}
+	return config.ObjectName{Name: key}
+}
+
+func stateIn(kind Kind, o config.ObjectName, used, faulty map[Kind]objectSet) State {
 	switch {
-	case faulty[kind][key]:
+	case faulty[kind].has(o):
 		return Faulty
-	case used[kind] != nil && !used[kind][key]:
+	case used[kind] != nil && !used[kind].has(o):
 		return Unused
 	}
 	return InUse
@@ -81,33 +97,33 @@ func stateIn(kind Kind, key string, used, faulty map[Kind]map[string]bool) State
 
 // names are the objects that r uses, of kinds that may be unused, and the objects with
 // errors, by kind.
-func (r *Routing) names() (used, faulty map[Kind]map[string]bool) {
-	used = map[Kind]map[string]bool{Ingresses: {}, Services: {}, Secrets: {}}
-	faulty = map[Kind]map[string]bool{}
+func (r *Routing) names() (used, faulty map[Kind]objectSet) {
+	ingresses, services, secrets := make(objectSet, len(r.Ingresses)), make(objectSet, len(r.Backends)), make(objectSet, len(r.Certificates))
 	for _, i := range r.Ingresses {
-		used[Ingresses][i.String()] = true
+		ingresses[i] = struct{}{}
 	}
 	for i := range r.Backends {
-		used[Services][r.Backends[i].Source.String()] = true
+		services[r.Backends[i].Source] = struct{}{}
 	}
 	secret := func(c *config.Certificate) {
 		if c != nil && c.Pair != nil {
-			used[Secrets][c.Pair.Name] = true
+			secrets[objectOf(c.Pair.Name)] = struct{}{}
 		}
 	}
 	secret(r.Default)
 	for i := range r.Certificates {
 		secret(&r.Certificates[i])
 	}
+	faulty = map[Kind]objectSet{}
 	for i := range r.Events {
 		o := &r.Events[i].Object
 		kind := kindOf[o.Kind]
 		if faulty[kind] == nil {
-			faulty[kind] = map[string]bool{}
+			faulty[kind] = objectSet{}
 		}
-		faulty[kind][strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")] = true
+		faulty[kind][config.ObjectName{Namespace: o.Namespace, Name: o.Name}] = struct{}{}
 	}
-	return used, faulty
+	return map[Kind]objectSet{Ingresses: ingresses, Services: services, Secrets: secrets}, faulty
 }
 
 // Metrics are the series of the cluster that weir serves.

@@ -21,6 +21,8 @@ import (
 const (
 	clusterDelay    = 200 * time.Millisecond // p99 of the time until a change of a route is served
 	clusterResident = 200.0                  // MB
+	scrapeSize      = 1e6                    // bytes of /metrics without requests
+	scrapeMemory    = 10.0                   // MB more with scrapes than without
 )
 
 // clusterMain measures weir as an ingress controller. A part of an API server in this process has many
@@ -76,7 +78,51 @@ func (c *manyIngresses) measure() error {
 		return err
 	}
 	fmt.Printf("%d Ingresses with %d Pods each, %d threads\nserved %.1f s after the start\n", c.ingresses, c.pods, c.threads, time.Since(begun).Seconds())
-	return errors.Join(c.change(), c.read())
+	return errors.Join(c.scrape(), c.change(), c.read())
+}
+
+// scrape reads the metrics of Ingresses without requests several times, and prints their size, and the memory that
+// this takes.
+func (c *manyIngresses) scrape() error {
+	time.Sleep(5 * time.Second) // until weir has returned the memory of its start
+	before, _, err := c.memory("before the scrapes")
+	if err != nil {
+		return err
+	}
+	var size, series int
+	most := before
+	for range 10 {
+		text, err := c.metrics()
+		if err != nil {
+			return err
+		}
+		size, series = len(text), 0
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "#") {
+				series++
+			}
+		}
+		now, _, err := c.memory("after a scrape")
+		if err != nil {
+			return err
+		}
+		most = max(most, now)
+		time.Sleep(time.Second)
+	}
+	small := size < scrapeSize && most-before < scrapeMemory
+	fmt.Printf("GET /metrics: %d series, %.2f MB, %.0f MB of memory; with 5,000 Ingresses it must stay below %.0f MB and %.0f MB: %s\n",
+		series, float64(size)/1e6, most-before, scrapeSize/1e6, scrapeMemory, verdict(&small))
+	return nil
+}
+
+func (c *manyIngresses) metrics() (string, error) {
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", c.setup.AdminPort))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
 }
 
 // fill makes the objects, and writes the kubeconfig and the configuration.
@@ -147,7 +193,7 @@ func (c *manyIngresses) change() error {
 	if err := c.heap("ready"); err != nil {
 		return err
 	}
-	if _, err := c.memory("when all is read"); err != nil {
+	if _, _, err := c.memory("when all is read"); err != nil {
 		return err
 	}
 	idle, err := c.cpuOf(5*time.Second, func() error { return nil })
@@ -191,7 +237,7 @@ func (c *manyIngresses) change() error {
 		len(took), ms(took[len(took)/2]), ms(p99), ms(took[len(took)-1]), clusterDelay, verdict(&fast))
 	each := (busy.Seconds() - idle.Seconds()*length.Seconds()/5) / float64(len(took))
 	fmt.Printf("CPU: %.1f ms for each change; %.1f ms a second without changes\n", 1000*each, idle.Seconds()*200)
-	_, err = c.memory("after the changes")
+	_, _, err = c.memory("after the changes")
 	return err
 }
 
@@ -225,7 +271,7 @@ func (c *manyIngresses) read() error {
 		return err
 	}
 	fmt.Printf("GET /config: %.1f MB in %s\n", float64(n)/1e6, ms(time.Since(begun)))
-	after, err := c.memory("after GET /config")
+	_, after, err := c.memory("after GET /config")
 	if err != nil {
 		return err
 	}
@@ -234,11 +280,11 @@ func (c *manyIngresses) read() error {
 	return c.heap("end")
 }
 
-// memory prints the resident memory of weir, and returns the highest so far.
-func (c *manyIngresses) memory(when string) (highest float64, err error) {
+// memory prints the resident memory of weir, and returns it and the highest so far.
+func (c *manyIngresses) memory(when string) (now, highest float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.weir.cmd.Process.Pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	of := func(key string) float64 {
 		_, rest, _ := strings.Cut(string(text), key+":")
@@ -246,7 +292,7 @@ func (c *manyIngresses) memory(when string) (highest float64, err error) {
 		return float64(kib) * 1024 / 1e6
 	}
 	fmt.Printf("resident %s: %.0f MB (%.0f MB without files), the highest so far %.0f MB\n", when, of("VmRSS"), of("RssAnon"), of("VmHWM"))
-	return of("VmHWM"), nil
+	return of("VmRSS"), of("VmHWM"), nil
 }
 
 // heap writes a heap profile, if one was asked for.

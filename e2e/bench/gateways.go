@@ -106,7 +106,7 @@ func (c *gatewayBench) measure() error {
 	if err := c.heap("ready"); err != nil {
 		return err
 	}
-	if _, err := c.memory("when all is read"); err != nil {
+	if _, _, err := c.memory("when all is read"); err != nil {
 		return err
 	}
 	return c.change()
@@ -303,6 +303,6 @@ func (c *gatewayBench) change() error {
 	endpoints.print("endpoints", gatewayEndpointDelay)
 	each := (busy.Seconds() - idle.Seconds()*length.Seconds()/5) / float64(c.changes)
 	fmt.Printf("CPU: %.1f ms for each change of a route and of an endpoint, with the requests that wait for them; %.1f ms a second without changes\n", 1000*each, idle.Seconds()*200)
-	_, err = c.memory("after the changes")
+	_, _, err = c.memory("after the changes")
 	return err
 }

@@ -212,9 +212,8 @@ func TestTenantChoosesSizeOfMetrics(t *testing.T) {
 		}
 		ends = strconv.Itoa(i)
 	}
-	// Each route has 18 series for the duration, 2 for bytes, and one each for requests and
-	// tunnels.
-	if n, size := series(); n > base+2*own+50+(own+1)*22 || size > 2<<20 {
+	// Each route has 18 series for the duration, 2 for bytes, and one for requests.
+	if n, size := series(); n > base+2*own+50+(own+1)*21 || size > 2<<20 {
 		t.Errorf("there are %d series and %d bytes after %d requests, and were %d series without the paths", n, size, asked, base)
 	}
 	const shared = asked + 1 - own // web.example has its own route and its own series

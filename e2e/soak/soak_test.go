@@ -67,6 +67,7 @@ backends:
 limits: {pending: %d}
 health: {address: '@health', require_local: [app]}
 admin: {address: '@admin'}
+metrics: {per_endpoint: true}
 access_log: {path: '@dir/access.log'}
 drain: {lame_duck: 0s, timeout: %s}
 pid_file: '@dir/weir.pid'

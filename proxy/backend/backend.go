@@ -35,6 +35,7 @@ type Backend struct {
 	ejections [numEjectionCauses]atomic.Uint64
 	stuck     [numStickyResults]atomic.Uint64
 	counted   atomic.Pointer[endpointCounts] // nil: an endpoint has changed since the last summary
+	exposed   bool                           // it is from objects, and has series of its own; guarded by Metrics.mu
 
 	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend

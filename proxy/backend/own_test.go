@@ -180,7 +180,8 @@ func TestBackendsOfObjectsHaveFewSeries(t *testing.T) {
 	w := newWorld(t, Options{})
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg, w.set)
-	m.SetLimit(config.ObjectMetrics{Backends: 2, Endpoints: 3})
+	m.SetLimit(config.ObjectMetrics{Series: 1000, Backends: 2, Endpoints: 3})
+	m.SetPerEndpoint(true)
 	of := func(namespace, name string, addresses ...string) config.Backend {
 		b := settings(name, addresses...)
 		b.Namespace = namespace
@@ -192,7 +193,7 @@ func TestBackendsOfObjectsHaveFewSeries(t *testing.T) {
 	lines := func() string { return strings.Join(gather(t, reg), "\n") + "\n" }
 	for range 2 { // repeated scrapes change nothing
 		text := lines()
-		for _, want := range []string{"weir_backend_requests_in_flight{a/1} 0\n", "weir_backend_requests_in_flight{a/2} 0\n", "weir_backend_requests_in_flight{a/other} 1\n",
+		for _, want := range []string{"weir_backend_endpoints_ready{a/1} 1\n", "weir_backend_endpoints_ready{a/2} 3\n", "weir_backend_endpoints_ready{a/other} 1\n", "weir_backend_requests_in_flight{a/other} 1\n",
 			"weir_backend_endpoint_up{a/2,10.0.0.4:80} 1\n", "weir_backend_endpoint_up{b/1,10.0.0.7:80} 1\n", "weir_backend_endpoint_up{file,10.0.0.1:80} 1\n",
 			"weir_metrics_folded_backends{a} 2\n", "weir_metrics_folded_endpoints{a} 2\n"} {
 			if !strings.Contains(text, want) {

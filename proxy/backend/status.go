@@ -1,8 +1,7 @@
 package backend
 
 import (
-	"iter"
-	"maps"
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -166,20 +165,19 @@ type Metrics struct {
 
 	mu    sync.Mutex // guards the fields below; held while metrics are collected
 	limit config.ObjectMetrics
-	shown map[*Backend]bool // backends from objects, with series of their own
-	// perEndpoint: endpoints have series of their own.
+	all   []contender // of the last collection, without its values
+	// perEndpoint: all endpoints have series of their own, and not only those that are not up.
 	perEndpoint bool
 }
 
-// SetPerEndpoint sets whether endpoints have series of their own.
+// SetPerEndpoint sets whether all endpoints have series of their own, or only those that are not up.
 func (m *Metrics) SetPerEndpoint(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.perEndpoint = on
 }
 
-// SetLimit sets how many backends and endpoints of one namespace may have series of their
-// own.
+// SetLimit limits the backends and endpoints of objects that have series of their own.
 func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,13 +187,13 @@ func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
 // NewMetrics registers the metrics of set with reg.
 func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 	m := &Metrics{
-		set: set, limit: config.DefaultObjectMetrics, perEndpoint: true,
+		set: set, limit: config.DefaultObjectMetrics,
 		foldedBackends: prometheus.NewDesc("weir_metrics_folded_backends",
-			"Backends of a namespace that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.backends_per_namespace.", []string{"namespace"}, nil),
+			"Backends of a namespace that share the time series of NAMESPACE/other, because of the limits of kubernetes.metrics.", []string{"namespace"}, nil),
 		foldedEndpoints: prometheus.NewDesc("weir_metrics_folded_endpoints",
-			"Endpoints of a namespace without time series of their own (weir_backend_endpoint_...), because there are more than kubernetes.metrics.endpoints_per_namespace.", []string{"namespace"}, nil),
+			"Endpoints of a namespace that should have time series of their own (weir_backend_endpoint_...) and have none, because of the limits of kubernetes.metrics.", []string{"namespace"}, nil),
 		up: prometheus.NewDesc("weir_backend_endpoint_up",
-			"1 if the endpoint passes its health check, is not ejected, is not terminating while others serve, and its last attempts did not all fail; else 0.", []string{"backend", "endpoint"}, nil),
+			"1 if the endpoint passes its health check, is not ejected, is not terminating while others serve, and its last attempts did not all fail; else 0. Endpoints that are up have this metric only with metrics.per_endpoint.", []string{"backend", "endpoint"}, nil),
 		requests: prometheus.NewDesc("weir_backend_endpoint_requests_total",
 			"Attempts to send a request or open a tunnel to the endpoint, retries included.", []string{"backend", "endpoint"}, nil),
 		failures: prometheus.NewDesc("weir_backend_endpoint_failures_total",
@@ -242,29 +240,84 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. Tenants choose the number of backends. So only a
-// limited number of backends of each namespace have series of their own; backends that have
-// them keep them. The values of the others are added up.
+// limited number of backends have series of their own; backends that have them keep them. The
+// values of the others are added up by namespace.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	totals, rest := m.choose(m.set.all())
-	for b, t := range totals {
-		m.show(ch, b.name, t)
+	c := collection{Metrics: m, room: m.limit.BackendSeries(), rest: make(map[string]*remainder)}
+	all := m.contenders()
+	for i := range all {
+		c.backend(ch, &all[i])
 	}
-	for namespace, r := range rest {
+	for i := range all {
+		c.endpoints(ch, &all[i])
+	}
+	clear(all)
+	for namespace, r := range c.rest {
 		if r.backends > 0 {
-			m.show(ch, namespace+"/other", &r.totals)
+			c.list = m.metrics(c.list[:0], namespace+"/other", &r.totals)
+			c.send(ch)
 			ch <- prometheus.MustNewConstMetric(m.foldedBackends, prometheus.GaugeValue, float64(r.backends), namespace)
 			ch <- prometheus.MustNewConstMetric(m.foldedDown, prometheus.GaugeValue, float64(r.down), namespace)
 		}
-		if r.hidden > 0 && m.perEndpoint {
+		if r.hidden > 0 {
 			ch <- prometheus.MustNewConstMetric(m.foldedEndpoints, prometheus.GaugeValue, float64(r.hidden), namespace)
 		}
 	}
 }
 
+// contender is a backend that may get series of its own.
+type contender struct {
+	*Backend
+	namespace string // empty: the backend is not from objects
+	place     int    // position within its namespace
+}
+
+// contenders returns all backends: the first of each namespace, then the second of each, and so on, so that no
+// namespace displaces another. The caller holds m.mu.
+func (m *Metrics) contenders() []contender {
+	all := m.all[:0]
+	for b := range m.set.all() {
+		all = append(all, contender{b, b.Settings().Namespace, 0})
+	}
+	m.all = all
+	slices.SortFunc(all, func(a, b contender) int {
+		if a.namespace == b.namespace && a.exposed != b.exposed {
+			if a.exposed {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
+	})
+	for i := range all {
+		if i > 0 && all[i].namespace != "" && all[i].namespace == all[i-1].namespace {
+			all[i].place = all[i-1].place + 1
+		}
+	}
+	slices.SortStableFunc(all, func(a, b contender) int { return a.place - b.place })
+	return all
+}
+
+// collection is one collection of the metrics.
+type collection struct {
+	*Metrics
+	room int // number of series that backends of objects may still have
+	rest map[string]*remainder
+	list []prometheus.Metric // of one backend or endpoint
+}
+
+// remainder is what is collected of a namespace besides the series of its backends.
+type remainder struct {
+	totals         // of the backends without series of their own
+	backends, down int
+	shown, hidden  int // endpoints with series of their own, and those that should have some
+}
+
 // totals are the values of one backend's series, or of several backends together.
 type totals struct {
+	used      bool // it has had requests
 	inFlight  int64
 	waiting   int64
 	ready     int
@@ -274,69 +327,61 @@ type totals struct {
 	refused   uint64
 	private   int // idle connections that each belong to one client connection
 	retries   [numRetryReasons]uint64
-	endpoints []*Endpoint // endpoints with series of their own
 }
 
-// remainder is the part of a namespace that exceeds the limits.
-type remainder struct {
-	totals
-	backends, down int // backends without series of their own
-	hidden         int // endpoints without series
-	shown          int // endpoints with series
-}
-
-// choose decides which backends have series of their own, and adds up the others. The caller
-// holds m.mu.
-func (m *Metrics) choose(all iter.Seq[*Backend]) (own map[*Backend]*totals, rest map[string]*remainder) {
-	own, rest = make(map[*Backend]*totals), make(map[string]*remainder)
-	count := make(map[string]int) // number with series of their own, by namespace
-	var others []*Backend
-	shown := make(map[*Backend]bool)
-	for b := range all {
-		switch namespace := b.Settings().Namespace; {
-		case namespace == "":
-			own[b] = b.totals()
-		case m.shown[b] && count[namespace] < m.limit.Backends:
-			shown[b] = true
-			count[namespace]++
-		default:
-			others = append(others, b)
+// backend collects the series of a backend, or adds its values to those of the others.
+func (c *collection) backend(ch chan<- prometheus.Metric, t *contender) {
+	values := t.totals()
+	c.list = c.metrics(c.list[:0], t.name, &values)
+	if t.namespace != "" {
+		if t.exposed = t.place < c.limit.Backends && len(c.list) <= c.room; !t.exposed {
+			c.restOf(t.namespace).add(&values)
+			return
 		}
+		c.room -= len(c.list)
 	}
-	slices.SortFunc(others, func(a, b *Backend) int { return strings.Compare(a.name, b.name) })
-	for _, b := range others {
-		namespace := b.Settings().Namespace
-		if count[namespace] < m.limit.Backends {
-			shown[b] = true
-			count[namespace]++
+	c.send(ch)
+}
+
+// endpoints collects the series of a backend's endpoints. Those of objects get what the backends have left over.
+func (c *collection) endpoints(ch chan<- prometheus.Metric, t *contender) {
+	t.mu.Lock()
+	all := t.Backend.endpoints // the slice is replaced, never changed
+	t.mu.Unlock()
+	for _, e := range all {
+		if !c.perEndpoint && e.up.Load() {
 			continue
 		}
-		remainderOf(rest, namespace).add(b)
-	}
-	m.shown = shown
-	for _, b := range slices.SortedFunc(maps.Keys(shown), func(a, b *Backend) int { return strings.Compare(a.name, b.name) }) {
-		t, r := b.totals(), remainderOf(rest, b.Settings().Namespace)
-		room := max(0, m.limit.Endpoints-r.shown)
-		if surplus := len(t.endpoints) - room; surplus > 0 {
-			t.endpoints = t.endpoints[:room]
-			r.hidden += surplus
+		c.list = c.endpointMetrics(c.list[:0], t.name, e)
+		if t.namespace != "" {
+			r := c.restOf(t.namespace)
+			if !t.exposed || r.shown >= c.limit.Endpoints || len(c.list) > c.room {
+				r.hidden++
+				continue
+			}
+			r.shown++
+			c.room -= len(c.list)
 		}
-		r.shown += len(t.endpoints)
-		own[b] = t
+		c.send(ch)
 	}
-	return own, rest
 }
 
-func remainderOf(rest map[string]*remainder, namespace string) *remainder {
-	if rest[namespace] == nil {
-		rest[namespace] = &remainder{}
+func (c *collection) send(ch chan<- prometheus.Metric) {
+	for _, m := range c.list {
+		ch <- m
 	}
-	return rest[namespace]
 }
 
-func (r *remainder) add(b *Backend) {
-	t := b.totals()
+func (c *collection) restOf(namespace string) *remainder {
+	if c.rest[namespace] == nil {
+		c.rest[namespace] = &remainder{}
+	}
+	return c.rest[namespace]
+}
+
+func (r *remainder) add(t *totals) {
 	r.backends++
+	r.used = r.used || t.used
 	r.inFlight += t.inFlight
 	r.waiting += t.waiting
 	r.ready += t.ready
@@ -354,12 +399,12 @@ func (r *remainder) add(b *Backend) {
 	for i := range t.retries {
 		r.retries[i] += t.retries[i]
 	}
-	r.hidden += len(t.endpoints)
 }
 
-func (b *Backend) totals() *totals {
-	t := &totals{inFlight: b.InFlight(), waiting: b.queue.waiting.Load(), ready: b.Working(), closed: b.Settings().Closed,
+func (b *Backend) totals() totals {
+	t := totals{inFlight: b.InFlight(), waiting: b.queue.waiting.Load(), ready: b.Working(), closed: b.Settings().Closed,
 		refused: b.refused.Load()}
+	t.used = b.budget.attempts.Load() > 0 || t.inFlight > 0 || t.waiting > 0
 	for cause := range b.ejections {
 		t.ejections[cause] = b.ejections[cause].Load()
 	}
@@ -367,51 +412,62 @@ func (b *Backend) totals() *totals {
 		t.stuck[result] = b.stuck[result].Load()
 	}
 	for r := range numRetryReasons {
-		t.retries[r] = uint64(b.budget.reasons[r].Load())
+		t.retries[r] = b.budget.reasons[r].Load()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.endpoints = b.endpoints // the slice is replaced, never changed
-	for _, e := range t.endpoints {
+	for _, e := range b.endpoints {
 		t.private += e.HeldCount()
 	}
 	return t
 }
 
-func (m *Metrics) show(ch chan<- prometheus.Metric, name string, t *totals) {
-	ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(t.inFlight), name)
-	if t.closed {
-		return
+// metrics adds the series of a backend to list. A cluster has thousands of backends, most of them idle. So a
+// backend has the other series with its first request, and a counter with its first increment.
+func (m *Metrics) metrics(list []prometheus.Metric, name string, t *totals) []prometheus.Metric {
+	add := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, more ...string) {
+		list = append(list, prometheus.MustNewConstMetric(d, kind, value, append([]string{name}, more...)...))
 	}
-	ch <- prometheus.MustNewConstMetric(m.ready, prometheus.GaugeValue, float64(t.ready), name)
-	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, float64(t.waiting), name)
-	for cause := range numEjectionCauses {
-		ch <- prometheus.MustNewConstMetric(m.ejections, prometheus.CounterValue, float64(t.ejections[cause]), name, cause.String())
-	}
-	if t.stuck != ([numStickyResults]uint64{}) {
-		for result := range numStickyResults {
-			ch <- prometheus.MustNewConstMetric(m.sticky, prometheus.CounterValue, float64(t.stuck[result]), name, result.String())
+	count := func(d *prometheus.Desc, n uint64, more ...string) {
+		if n > 0 {
+			add(d, prometheus.CounterValue, float64(n), more...)
 		}
 	}
-	if t.refused > 0 {
-		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(t.refused), name)
+	if !t.closed {
+		add(m.ready, prometheus.GaugeValue, float64(t.ready))
 	}
+	if t.used {
+		add(m.inFlight, prometheus.GaugeValue, float64(t.inFlight))
+		add(m.queue, prometheus.GaugeValue, float64(t.waiting))
+	}
+	for cause := range numEjectionCauses {
+		count(m.ejections, t.ejections[cause], cause.String())
+	}
+	for result := range numStickyResults {
+		count(m.sticky, t.stuck[result], result.String())
+	}
+	count(m.refused, t.refused)
 	if t.private > 0 {
-		ch <- prometheus.MustNewConstMetric(m.private, prometheus.GaugeValue, float64(t.private), name)
+		add(m.private, prometheus.GaugeValue, float64(t.private))
 	}
 	for r := range numRetryReasons {
-		ch <- prometheus.MustNewConstMetric(m.retries, prometheus.CounterValue, float64(t.retries[r]), name, r.String())
+		count(m.retries, t.retries[r], r.String())
 	}
-	if !m.perEndpoint {
-		return
+	return list
+}
+
+// endpointMetrics adds the series of an endpoint to list.
+func (m *Metrics) endpointMetrics(list []prometheus.Metric, backend string, e *Endpoint) []prometheus.Metric {
+	up := 0.0
+	if e.up.Load() {
+		up = 1
 	}
-	for _, e := range t.endpoints {
-		up := 0.0
-		if e.up.Load() {
-			up = 1
-		}
-		ch <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, name, e.address)
-		ch <- prometheus.MustNewConstMetric(m.requests, prometheus.CounterValue, float64(e.requests.Load()), name, e.address)
-		ch <- prometheus.MustNewConstMetric(m.failures, prometheus.CounterValue, float64(e.failed.Load()), name, e.address)
+	list = append(list, prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, backend, e.address))
+	if n := e.requests.Load(); n > 0 {
+		list = append(list, prometheus.MustNewConstMetric(m.requests, prometheus.CounterValue, float64(n), backend, e.address))
 	}
+	if n := e.failed.Load(); n > 0 {
+		list = append(list, prometheus.MustNewConstMetric(m.failures, prometheus.CounterValue, float64(n), backend, e.address))
+	}
+	return list
 }

@@ -19,7 +19,7 @@ type Metrics struct {
 	replaced, failed      prometheus.Counter // counters of changed files
 
 	store atomic.Pointer[Store] // set by New
-	limit atomic.Int64          // number of names of one namespace's objects that may have series
+	limit atomic.Pointer[config.ObjectMetrics]
 }
 
 // NewMetrics registers the metrics of this package with reg.
@@ -30,9 +30,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		due: prometheus.NewDesc("weir_tls_certificate_renewal_due_timestamp_seconds",
 			"Time by which the certificate for a name should have been renewed, as Unix time: 14 days before its expiry, later for a short-lived one. The earliest if there are several.", []string{"name"}, nil),
 		folded: prometheus.NewDesc("weir_metrics_folded_certificate_names",
-			"Names of a namespace without weir_tls_certificate_not_after_timestamp_seconds, because there are more than kubernetes.metrics.certificate_names_per_namespace. The names whose certificates expire first have it.", []string{"namespace"}, nil),
+			"Names of a namespace without weir_tls_certificate_not_after_timestamp_seconds, because of the limits of kubernetes.metrics. The names whose certificates expire first have it.", []string{"namespace"}, nil),
 	}
-	m.SetLimit(config.DefaultObjectMetrics.CertificateNames)
+	m.SetLimit(config.DefaultObjectMetrics)
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tls_certificate_reloads_total",
 		Help: "Changed certificate files: now in use (success), or unusable, so that weir keeps the previous certificate (failure).",
@@ -42,11 +42,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// SetLimit sets how many names of one namespace's objects may have series.
-func (m *Metrics) SetLimit(names int) { m.limit.Store(int64(names)) }
+// SetLimit limits the names of objects that have series.
+func (m *Metrics) SetLimit(limit config.ObjectMetrics) { m.limit.Store(&limit) }
 
-// mostObjectNames limits the names of objects that have series, in all namespaces.
-const mostObjectNames = 10_000
+// nameSeries is the number of series of a name.
+const nameSeries = 2
 
 // ends collects the ends of the certificates in use.
 type ends struct{ *Metrics }
@@ -66,7 +66,7 @@ func (m ends) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	shown, folded := choose(s.table.Load().expiries(), int(m.limit.Load()))
+	shown, folded := choose(s.table.Load().expiries(), m.limit.Load())
 	for _, e := range shown {
 		ch <- prometheus.MustNewConstMetric(m.notAfter, prometheus.GaugeValue, float64(e.at.Unix()), e.name)
 		ch <- prometheus.MustNewConstMetric(m.due, prometheus.GaugeValue, float64(e.due.Unix()), e.name)
@@ -89,39 +89,38 @@ func sooner(a, b expiry) int {
 	return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name))
 }
 
-// choose decides which names have series: all names of the configuration, and up to limit
-// names of each namespace that expire first. If that is too many in all namespaces
+// choose decides which names have series: all names of the configuration, and of each namespace a
+// limited number of names, those that expire first. If that is too many in all namespaces
 // together, the first name of each namespace comes before the second of any, and so on, so
 // that no namespace displaces another. folded counts the other names by namespace.
-func choose(all map[string]expiry, limit int) (shown []expiry, folded map[string]int) {
-	of := make(map[string][]expiry)
-	for _, e := range all {
-		if e.namespace == "" {
-			shown = append(shown, e)
-		} else {
-			of[e.namespace] = append(of[e.namespace], e)
-		}
-	}
+func choose(all map[string]expiry, limit *config.ObjectMetrics) (shown []expiry, folded map[string]int) {
 	type turn struct {
 		expiry
 		place int // position within its namespace
 	}
-	var turns []turn
-	folded = make(map[string]int)
-	for namespace, list := range of {
-		slices.SortFunc(list, sooner)
-		for i, e := range list[:min(limit, len(list))] {
-			turns = append(turns, turn{e, i})
-		}
-		if n := len(list) - limit; n > 0 {
-			folded[namespace] = n
+	turns := make([]turn, 0, len(all))
+	for _, e := range all {
+		turns = append(turns, turn{expiry: e})
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(strings.Compare(a.namespace, b.namespace), sooner(a.expiry, b.expiry))
+	})
+	for i := range turns {
+		if i > 0 && turns[i].namespace != "" && turns[i].namespace == turns[i-1].namespace {
+			turns[i].place = turns[i-1].place + 1
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(a.place-b.place, sooner(a.expiry, b.expiry)) })
-	for i, t := range turns {
-		if i < mostObjectNames {
+	folded = make(map[string]int)
+	room := limit.CertificateSeries() / nameSeries
+	for _, t := range turns {
+		switch {
+		case t.namespace == "":
 			shown = append(shown, t.expiry)
-		} else {
+		case t.place < limit.CertificateNames && room > 0:
+			shown = append(shown, t.expiry)
+			room--
+		default:
 			folded[t.namespace]++
 		}
 	}
@@ -131,7 +130,7 @@ func choose(all map[string]expiry, limit int) (shown []expiry, folded map[string
 // expiries returns, for each listed name, when the first certificate that serves it
 // expires. It ignores an entry that lists a name that another origin serves.
 func (t *table) expiries() map[string]expiry {
-	all := make(map[string]expiry)
+	all := make(map[string]expiry, len(t.owner))
 	for _, e := range t.entries {
 		whose := e.whose()
 		for _, name := range e.names {

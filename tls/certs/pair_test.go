@@ -218,7 +218,7 @@ func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
 	d := newDir(t)
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.SetLimit(10)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, CertificateNames: 10})
 	s := New(m)
 	soon, late := time.Unix(1900000000, 0), time.Unix(2000000000, 0)
 	until := func(at time.Time, c *x509.Certificate) *x509.Certificate { c.NotAfter = at; return c }
@@ -269,7 +269,7 @@ func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
 	of, folded = load()
 	same("names", of, nil)
 	same("folded", folded, nil)
-	m.SetLimit(5000)
+	m.SetLimit(config.ObjectMetrics{Series: 1e6, CertificateNames: 5000})
 	of, folded = load(tenant)
 	same("names", of, map[string]float64{"tenant.example": 3000})
 	same("folded", folded, nil)
@@ -290,12 +290,12 @@ func TestNamesOfAllNamespacesAreBounded(t *testing.T) {
 	}
 	add("small", 100, now.AddDate(10, 0, 0))
 	add("", 3, now)
-	shown, folded := choose(all, 3000)
+	shown, folded := choose(all, &config.ObjectMetrics{Series: 1_000_000, CertificateNames: 3000})
 	of := map[string]int{}
 	for _, e := range shown {
 		of[e.namespace]++
 	}
-	if len(shown) != mostObjectNames+3 || of[""] != 3 || of["small"] != 100 || of["large-0"] != 1980 || folded["large-0"] != 2020 || folded["small"] != 0 {
+	if len(shown) != 10_000+3 || of[""] != 3 || of["small"] != 100 || of["large-0"] != 1980 || folded["large-0"] != 2020 || folded["small"] != 0 {
 		t.Errorf("%d are shown, %v, and folded %v", len(shown), of, folded)
 	}
 }

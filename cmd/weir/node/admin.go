@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 
 	"github.com/weirproxy/weir/cmd/weir/node/status"
@@ -47,11 +48,17 @@ func (s *server) admin() http.Handler {
 	return s.guard(mux)
 }
 
-// scrapesAtOnce limits the concurrent scrapes: each holds all series in memory.
-const scrapesAtOnce = 8
+const (
+	scrapesAtOnce = 8       // each holds all series in memory
+	scrapeGarbage = 2 << 20 // bytes of garbage that scrapes may leave
+)
 
 func (s *server) exposition() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true})
+	all := promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		all.ServeHTTP(w, r)
+		go pause.Tidy(scrapeGarbage)
+	})
 }
 
 // scrape is the handler of the metrics port: it serves /metrics to every client, and

@@ -121,7 +121,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 		go func() {
 			c.awaitFirst(ended)
 			end()
-			pause.Tidy()
+			pause.Tidy(pause.LeftGarbage)
 		}()
 	}
 	return c, nil

@@ -170,6 +170,6 @@ const tidyEvery = 2 * time.Second
 func (c *cluster) tidy() {
 	now, last := time.Now().UnixNano(), c.tidied.Load()
 	if time.Duration(now-last) >= tidyEvery && c.tidied.CompareAndSwap(last, now) {
-		go pause.Tidy()
+		go pause.Tidy(pause.LeftGarbage)
 	}
 }

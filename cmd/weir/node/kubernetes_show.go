@@ -72,7 +72,7 @@ func (s *server) writeObjects(w io.Writer, e *inEffect) error {
 		if _, err := out.Write(text); err != nil {
 			return err
 		}
-		pause.Tidy()
+		pause.Tidy(pause.LeftGarbage)
 	}
 	return nil
 }

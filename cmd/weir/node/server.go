@@ -205,9 +205,9 @@ func (s *server) adopt(p *plan) {
 	s.proxy.SetLoop(p.cfg.Limits.Loop)
 	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.file.Backends)) // objects have no such setting
 	if k := p.cfg.Kubernetes; k != nil {
-		s.proxy.Metrics.SetLimit(k.Metrics.Routes)
+		s.proxy.Metrics.SetLimit(k.Metrics)
 		s.shown.SetLimit(k.Metrics)
-		s.expiries.SetLimit(k.Metrics.CertificateNames)
+		s.expiries.SetLimit(k.Metrics)
 	}
 	if s.effect.Load() == nil {
 		s.proxy.Metrics.Shape(p.cfg.MetricsOrDefault())

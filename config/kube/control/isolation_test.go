@@ -96,13 +96,13 @@ func TestFailuresOfIngressesStayInTheirNamespace(t *testing.T) {
 		all = append(all, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}})
 	}
 	r := newReplica(t, cluster, "a")
-	write := func(ingresses []*networkingv1.Ingress, resting map[string]time.Time) error {
+	write := func(ingresses []*networkingv1.Ingress, work *statusWork) error {
 		r.opts.Ingresses = func() []*networkingv1.Ingress { return ingresses }
 		w := Wanted{}
 		for _, i := range ingresses {
 			w.Ingresses = append(w.Ingresses, nameOf(i))
 		}
-		return r.writeStatuses(t.Context(), w, []string{"192.0.2.7"}, map[types.UID]published{}, resting)
+		return r.writeStatuses(t.Context(), w, []string{"192.0.2.7"}, work)
 	}
 	cluster.Refuse(func(r fake.Request) int {
 		if r.Namespace != "good" {
@@ -110,10 +110,11 @@ func TestFailuresOfIngressesStayInTheirNamespace(t *testing.T) {
 		}
 		return 0
 	})
-	resting := map[string]time.Time{}
+	work := newStatusWork()
 	for round := range 2 { // the second time, the namespace rests
+		clear(work.wrote)
 		before := cluster.Asked("patch", "ingresses/status")
-		err := write(all[:3], resting)
+		err := write(all[:3], work)
 		want := 1 // into the good namespace
 		if err != nil {
 			want = 2
@@ -126,9 +127,47 @@ func TestFailuresOfIngressesStayInTheirNamespace(t *testing.T) {
 		t.Errorf("the other namespace has no addresses: %s", got)
 	}
 	before := cluster.Asked("patch", "ingresses/status")
-	if err := write(all[3:], map[string]time.Time{}); err == nil || cluster.Asked("patch", "ingresses/status")-before != mostAway {
+	if err := write(all[3:], newStatusWork()); err == nil || cluster.Asked("patch", "ingresses/status")-before != mostAway {
 		t.Errorf("the API server is away: %v, after %d attempts", err, cluster.Asked("patch", "ingresses/status")-before)
 	}
+}
+
+// A namespace with many Ingresses does not delay the first addresses of another, also if its Ingress comes meanwhile.
+func TestAddressesOfNamespacesHaveTheirTurns(t *testing.T) {
+	cluster := fake.New(t)
+	for i := range 1500 {
+		cluster.Change("large", "ingresses", fmt.Sprint("i", i), &networkingv1.Ingress{})
+	}
+	cluster.Change("beside", "ingresses", "i", &networkingv1.Ingress{})
+	var written []string
+	r := newReplica(t, cluster, "a")
+	want := func() (w Wanted) {
+		for _, i := range ingressesOf(t, cluster) {
+			w.Ingresses = append(w.Ingresses, nameOf(i))
+		}
+		return w
+	}
+	cluster.Refuse(func(req fake.Request) int {
+		if req.Resource == "ingresses/status" {
+			if written = append(written, req.Namespace); len(written)%3 == 0 {
+				wake(r.statuses) // the wanted state changes
+			}
+		}
+		return 0
+	})
+	work := newStatusWork()
+	write := func(order ...string) {
+		t.Helper()
+		written = nil
+		if err := r.writeStatuses(t.Context(), want(), []string{"192.0.2.7"}, work); err != nil || !slices.Equal(written, order) {
+			t.Errorf("statuses are written in the namespaces %q: %v", written, err)
+		}
+		<-r.statuses
+	}
+	write("beside", "large", "large")
+	cluster.Change("after", "ingresses", "i", &networkingv1.Ingress{})
+	cluster.Change("new", "ingresses", "i", &networkingv1.Ingress{})
+	write("new", "after", "large")
 }
 
 // Each namespace has its turn, the one behind the last write first. Gateways come before the routes of their namespace.

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -36,9 +39,20 @@ type published struct {
 	addresses []string
 }
 
+// statusWork is what a leader knows about the statuses of Ingresses.
+type statusWork struct {
+	wrote   map[types.UID]published
+	resting map[string]time.Time // the namespaces in which the API server has failed, and until when weir writes nothing there
+	last    string               // the namespace of the last write
+}
+
+func newStatusWork() *statusWork {
+	return &statusWork{wrote: make(map[types.UID]published), resting: make(map[string]time.Time)}
+}
+
 // publish writes statuses until ctx ends.
 func (c *Control) publish(ctx context.Context) {
-	wrote, resting := make(map[types.UID]published), make(map[string]time.Time)
+	work := newStatusWork()
 	var from addresses
 	defer from.stop()
 	for again := time.Duration(0); pause(ctx, again, c.statuses); {
@@ -55,45 +69,59 @@ func (c *Control) publish(ctx context.Context) {
 		if !known {
 			continue
 		}
-		for uid, p := range wrote {
-			if time.Since(p.at) > statusLag {
-				delete(wrote, uid)
-			}
-		}
-		if err := c.writeStatuses(ctx, w, wanted, wrote, resting); err != nil {
+		if err := c.writeStatuses(ctx, w, wanted, work); err != nil {
 			again = retryStatuses
 		}
 	}
 }
 
-// writeStatuses writes the statuses that differ from the wanted ones. It ends early when the wanted state changes, or
-// when the API server is away. If the API server fails in one namespace only, the others get their statuses: resting has
-// the namespaces in which it has failed, and until when weir writes nothing there.
-func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, wrote map[types.UID]published, resting map[string]time.Time) error {
-	ours := setOf(w.Ingresses)
+// statusWrite is a status to write: these addresses, if the Ingress has the version. An empty version is any.
+type statusWrite struct {
+	*networkingv1.Ingress
+	addresses []string
+	version   string
+}
+
+// due returns the statuses that differ from the wanted ones, for each namespace in turn: one with many Ingresses does not
+// delay the first addresses of another.
+func (w *statusWork) due(c *Control, ours map[config.ObjectName]bool, wanted []string) (all []*statusWrite) {
+	maps.DeleteFunc(w.wrote, func(_ types.UID, p published) bool { return time.Since(p.at) > statusLag })
+	for _, i := range c.opts.Ingresses() {
+		s := &statusWrite{Ingress: i}
+		if ours[nameOf(i)] {
+			s.addresses = wanted
+		} else if s.version = i.ResourceVersion; !wroteLast(i, c.manager) {
+			continue
+		}
+		if p, ok := w.wrote[i.UID]; slices.Equal(shown(i), s.addresses) || ok && slices.Equal(p.addresses, s.addresses) {
+			continue
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *statusWrite) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	inTurn(all, func(s *statusWrite) string { return s.Namespace }, w.last)
+	return all
+}
+
+// writeStatuses writes the statuses that are due. It ends early when the wanted state changes, or when the API server is
+// away. If the API server fails in one namespace only, the others get their statuses.
+func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, work *statusWork) error {
 	var failed error
 	away := 0
-	for _, i := range c.opts.Ingresses() {
-		var addresses []string
-		version := ""
-		if ours[nameOf(i)] {
-			addresses = wanted
-		} else if version = i.ResourceVersion; !wroteLast(i, c.manager) {
+	for _, s := range work.due(c, setOf(w.Ingresses), wanted) {
+		if time.Now().Before(work.resting[s.Namespace]) || !c.mayTry("statuses", s.Namespace) {
 			continue
 		}
-		if p, ok := wrote[i.UID]; slices.Equal(shown(i), addresses) || ok && slices.Equal(p.addresses, addresses) || !c.mayTry("statuses", i.Namespace) {
-			continue
-		}
-		if time.Now().Before(resting[i.Namespace]) {
-			continue
-		}
-		if err := c.writeStatus(ctx, i, addresses, version); api.IsAway(err) {
-			failed, resting[i.Namespace] = err, time.Now().Add(restNamespace)
+		work.last = s.Namespace
+		if err := c.writeStatus(ctx, s.Ingress, s.addresses, s.version); api.IsAway(err) {
+			failed, work.resting[s.Namespace] = err, time.Now().Add(restNamespace)
 			if away++; away == mostAway {
 				return err
 			}
 		} else {
-			away, wrote[i.UID] = 0, published{time.Now(), addresses}
+			away, work.wrote[s.UID] = 0, published{time.Now(), s.addresses}
 		}
 		if !pause(ctx, statusPace, nil) {
 			return ctx.Err()
