@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,6 +26,7 @@ func TestMigrate(t *testing.T) {
 		if _, err := file.Parse("weir.yaml", []byte(out), func(string) (string, bool) { return "", false }); err != nil {
 			t.Errorf("%s: the configuration does not load: %v", input, err)
 		}
+		checkReport(t, input, out)
 		golden := strings.TrimSuffix(input, ".yaml") + ".txt"
 		if *update {
 			if err := os.WriteFile(golden, []byte(out), 0o644); err != nil {
@@ -34,6 +36,62 @@ func TestMigrate(t *testing.T) {
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != out {
 			t.Errorf("%s: %v; migrate prints\n%s", golden, err, out)
+		}
+	}
+}
+
+// checkReport checks that each line of the report has a reason, and that no Ingress is both served and refused.
+func checkReport(t *testing.T, input, out string) {
+	t.Helper()
+	title, served := "", map[string]bool{}
+	ingress := regexp.MustCompile(`^#    - (Ingress \S+/\S+):`)
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		name := ingress.FindStringSubmatch(line)
+		switch {
+		case !strings.HasPrefix(line, "#    "):
+			title = line
+		case strings.HasSuffix(line, ":") || strings.HasSuffix(line, ": "):
+			t.Errorf("%s: a line has no reason: %s", input, line)
+		case name == nil:
+		case strings.Contains(title, "weir serves them"):
+			served[name[1]] = true
+		}
+		refused := strings.Contains(title, "weir answers 503 for them") || strings.Contains(title, "weir cannot serve")
+		if name != nil && refused && served[name[1]] || name != nil && strings.Contains(title, "weir serves them") && strings.Contains(out, "- "+name[1]+": weir also ignores") {
+			t.Errorf("%s: %s is both served and refused", input, name[1])
+		}
+	}
+}
+
+// Of input that is not Kubernetes', migrate prints nothing but a sentence.
+func TestMigrateRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"[1, 2]":      "document 1 is not a Kubernetes object: it is a list; write a mapping",
+		"just text":   "it is text; write a mapping",
+		"7":           "it is a number; write a mapping",
+		"a: b":        "it has no kind",
+		"kind: 7":     "kind is a number; write text",
+		"kind: Thing": "it has no apiVersion",
+		"a: [":        "document 1 is not a Kubernetes object: yaml: ",
+		"":            "the input has nothing to migrate",
+		"{apiVersion: v1, kind: Pod, metadata: {name: a}}":                                                                                 "the input has nothing to migrate",
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a}, spec: [a]}":                                                `Ingress "a": spec is a list; write a mapping`,
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a}, spec: {rules: {host: a}}}":                                 "spec.rules is a mapping; write a list",
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: [a]}}":                                                         "name is a list; write text",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx}, data: {use-gzip: true}}":                                               "data is true or false; write text",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx}, data: {keep-alive: \"1\"}}\n---\nnot: an object":                       "document 2 is not a Kubernetes object: it has no kind",
+		"{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: http}]}}\n---\n{apiVersion: v1, kind: List, items: 3}": "spec.ports.port is text; write a whole number",
+	} {
+		file := filepath.Join(t.TempDir(), "in.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, flags := range []string{"", "--gateway-api infra/edge "} {
+			out, complaint, status := weir(strings.Fields("migrate " + flags + file)...)
+			if status == 0 || out != "" || !strings.Contains(complaint, want) || strings.Contains(complaint, "Go ") || strings.Contains(complaint, "json:") {
+				t.Errorf("%smigrating %q: status %d, printed %q, and complained %q, want %q", flags, text, status, out, complaint, want)
+			}
 		}
 	}
 }
