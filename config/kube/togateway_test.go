@@ -57,9 +57,10 @@ func TestToGateway(t *testing.T) {
 		head + "sticky}, spec: {ingressClassName: weir, rules: [{host: s.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: guarded, port: {number: 80}}}}]}}]}}",
 		head + "regex}, spec: {ingressClassName: weir, rules: [{host: r.example, http: {paths: [{path: '/a.*', pathType: ImplementationSpecific, backend: {service: {name: app, port: {number: 80}}}}]}}]}}",
 	}, "\n---\n"))
-	made := ToGateway(m.Ingresses, m.Services, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir")
+	c := Converter{File: mustParse(t, strings.Replace(gatewayConfig, "protocol: http}", "protocol: http}\n  websecure: {address: '127.0.0.1:443', protocol: tls}", 1))}
+	made := ToGateway(c.File, &m.Objects, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir", nil)
 	if len(made.Stay) != 3 || !strings.Contains(made.Stay[0], "shop/guarded: the Gateway API has nothing, or nothing equal, for nginx.ingress.kubernetes.io/auth-url") ||
-		!strings.Contains(made.Stay[1], `may be a regular expression`) || !strings.Contains(made.Stay[2], "its Service guarded has the annotation") {
+		!strings.Contains(made.Stay[1], `looks like a regular expression`) || !strings.Contains(made.Stay[2], "its Service guarded has the annotation") {
 		t.Errorf("these stay: %q", made.Stay)
 	}
 	var text strings.Builder
@@ -73,7 +74,6 @@ func TestToGateway(t *testing.T) {
 	both := mustRead(t, gatewayBase+text.String())
 	both.Services, both.Secrets = m.Services, m.Secrets
 	both.Ingresses = slices.DeleteFunc(slices.Clone(m.Ingresses), func(o *networkingv1.Ingress) bool { return o.Name != "a" && o.Name != "plain" })
-	c := Converter{File: mustParse(t, strings.Replace(gatewayConfig, "protocol: http}", "protocol: http}\n  websecure: {address: '127.0.0.1:443', protocol: tls}", 1))}
 	r := c.Convert(&both.Objects)
 	checkGateways(t, c.File, r)
 	shown := showGateways(r)
