@@ -465,9 +465,6 @@ func (c *toGateway) routesOf(d *ingressDraft) (all []map[string]any) {
 		}
 		all = append(all, c.httpRoutes(d, name, host)...)
 	}
-	for _, r := range all {
-		c.Of[config.ObjectName{Namespace: d.Namespace, Name: r["metadata"].(map[string]any)["name"].(string)}] = objectName(d.Ingress)
-	}
 	return all
 }
 
@@ -475,11 +472,16 @@ func (c *toGateway) routesOf(d *ingressDraft) (all []map[string]any) {
 func (c *toGateway) httpRoutes(d *ingressDraft, name, host string) (all []map[string]any) {
 	plain := map[string]any{"name": c.gateway.Name, "namespace": c.gateway.Namespace, "sectionName": "http"}
 	add := func(name string, parents, rules []any) {
+		made := config.ObjectName{Namespace: d.Namespace, Name: name}
+		for c.Of[made] != (config.ObjectName{}) { // of an Ingress with such a name
+			made.Name += "-2"
+		}
+		c.Of[made] = objectName(d.Ingress)
 		spec := map[string]any{"parentRefs": parents, "rules": rules}
 		if host != "" {
 			spec["hostnames"] = []any{host}
 		}
-		all = append(all, gatewayObject("HTTPRoute", d.Namespace, name, spec))
+		all = append(all, gatewayObject("HTTPRoute", made.Namespace, made.Name, spec))
 	}
 	parents := []any{plain}
 	if over := c.listener(host); over != nil {

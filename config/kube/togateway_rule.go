@@ -43,6 +43,9 @@ func (a *asRules) convert() (rules []any, err error) {
 		return nil, err
 	}
 	at, err := matchOf(r)
+	if err == nil && at.kind != "RegularExpression" && !plainPath.MatchString(at.value) {
+		err = fmt.Errorf("the Gateway API does not accept the path %s", at.value)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +98,9 @@ func (a *asRules) checkRest() error {
 	}
 	return fmt.Errorf("the Gateway API has nothing, or nothing equal, for what annotations or the ConfigMap of ingress-nginx set: %s", strings.Join(names, ", "))
 }
+
+// plainPath matches the paths that the Gateway API accepts, but for escapes, which it reads in another way.
+var plainPath = regexp.MustCompile(`^/[-A-Za-z0-9/._~!$&'()*+,;=:@]*$`)
 
 // place is where a rule matches.
 type place struct {

@@ -85,3 +85,60 @@ func TestToGateway(t *testing.T) {
 		t.Errorf("Ingresses serve\n%s\nand routes\n%s", strings.Join(of, "\n"), strings.Join(now, "\n"))
 	}
 }
+
+// What the Gateway API cannot say stays an Ingress, with the reason, and so do all Ingresses of its host.
+func TestToGatewayStays(t *testing.T) {
+	const file = "listeners: {web: {address: '127.0.0.1:80', protocol: http}, websecure: {address: '127.0.0.1:443', protocol: tls}}\n" +
+		"certificates: [{self_signed: {hosts: [a.example]}}]\nkubernetes: {class: weir, ingress_nginx: {config_map: a/nginx}}\n"
+	for _, test := range []struct{ path, annotations, want string }{
+		{"/", "auth-url: 'http://a.b.svc/'", "nothing equal, for nginx.ingress.kubernetes.io/auth-url"},
+		{"/", "whitelist-source-range: 10.0.0.0/8", "whitelist-source-range"},
+		{"/", "affinity: cookie", "affinity"},
+		{"/", "limit-rps: '5'", "limit-rps"},
+		{"/", "backend-protocol: HTTPS", "backend-protocol"},
+		{"/", "mirror-target: 'http://a.b.svc/'", "mirror-target"},
+		{"/", "no-such-annotation: a", "no-such-annotation"},
+		{"/", "force-ssl-redirect: 'true'", "no Ingress has a Secret"},
+		{"/", "temporal-redirect: 'https://b.example/x?y=$request_uri'", "a redirect to https://b.example/x?y={uri}"},
+		{"/", "upstream-vhost: 'b.example:8080'", `no new Host "b.example:8080"`},
+		{"/", "enable-cors: 'true', cors-allow-origin: 'null'", `no origin "null"`},
+		{"/", "configuration-snippet: 'return 403;'", "does more than change HTTP headers"},
+		{"/", "configuration-snippet: 'deny 10.0.0.0/8;'", "set: Clients"},
+		{"/", "configuration-snippet: 'proxy_set_header X-A $remote_addr;'", "no variables"},
+		{"/", "configuration-snippet: 'add_header X-A b; add_header X-A c;'", "twice"},
+		{"/", "configuration-snippet: 'more_clear_headers X-*;'", "whole names"},
+		{"/a(/|$)(.*)", "rewrite-target: /b/$1", "rewrite-target /b/$1 with the path /a(/|$)(.*)"},
+		{"/a(.*)", "rewrite-target: /$1", "without one slash"},
+		{"/a/(.*)/b/(.*)", "rewrite-target: /$2/$1", "rewrite-target"},
+		{"/a|/b", "use-regex: 'true'", "alternatives"},
+		{"/a'b\"", "use-regex: 'false'", "does not accept the path"},
+		{"/a", "canary: 'true', canary-weight: '5'", "it is a canary, and no Ingress has its host"},
+	} {
+		pathType := "Prefix"
+		if strings.ContainsAny(test.path, "(|") {
+			pathType = "ImplementationSpecific"
+		}
+		text := ""
+		for _, pair := range strings.Split(test.annotations, ", ") {
+			text += "nginx.ingress.kubernetes.io/" + pair + ", "
+		}
+		m := mustRead(t, fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: a, annotations: {%s}}, spec: {ingressClassName: weir, rules: [{host: a.example, http: {paths: [{path: %q, pathType: %s, backend: {service: {name: app, port: {number: 80}}}}]}}]}}\n---\n"+
+			"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: other, namespace: a}, spec: {ingressClassName: weir, rules: [{host: a.example, http: {paths: [{path: /other, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}\n---\n"+
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx, namespace: a}, data: {allow-snippet-annotations: 'true'}}", text, test.path, pathType))
+		m.Controller = m.ConfigMaps[0]
+		made := ToGateway(mustParse(t, file), &m.Objects, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir", nil)
+		if len(made.Stay) != 2 || !strings.Contains(made.Stay[1], test.want) || !strings.Contains(made.Stay[0], "Ingress a/other: the Ingress a/web has a.example too, and stays.") || len(made.Objects) != 1 {
+			t.Errorf("%s of %s: these stay: %q, and it makes %v", test.annotations, test.path, made.Stay, made.Objects)
+		}
+	}
+}
+
+// Each HTTPRoute has a name of its own, also if Ingresses have the names of others with a number.
+func TestToGatewayNames(t *testing.T) {
+	const format = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s, namespace: a}, spec: {ingressClassName: weir, rules: [{host: %s, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}%s]}}\n---\n"
+	m := mustRead(t, fmt.Sprintf(format, "web", "a.example", ", {host: b.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}")+fmt.Sprintf(format, "web-1", "c.example", ""))
+	made := ToGateway(mustParse(t, strings.Replace(gatewayConfig, "protocol: http}", "protocol: http}\n  websecure: {address: '127.0.0.1:443', protocol: tls}", 1)), &m.Objects, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir", nil)
+	if len(made.Of) != 3 || len(made.Objects) != 4 {
+		t.Errorf("the routes are %v, and the objects %v", made.Of, made.Objects)
+	}
+}
