@@ -45,9 +45,13 @@ prints the configuration of weir that replaces the flags and the ConfigMap of
 ingress-nginx's controller, and before it, as comments, what to change and in
 which order. It changes nothing.
 
-With --gateway-api it prints the Ingresses as objects of the Gateway API instead.
-Ingresses that ask for anything that the Gateway API does not have stay Ingresses,
-and comments name them. weir serves both kinds side by side.
+With --gateway-api it prints the Ingresses as objects of the Gateway API instead, with
+their rewrites, redirects, CORS, timeouts, changes of HTTP headers and canaries.
+Ingresses that ask for anything for which the Gateway API has nothing equal stay
+Ingresses, and so do all others of their hosts; comments say why. weir serves both
+kinds side by side.
+
+If it cannot read all of the input, it prints nothing.
 
 Without a Deployment or DaemonSet of the controller, migrate takes a ConfigMap
 that looks like the controller's, and the default flags.`,
