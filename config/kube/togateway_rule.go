@@ -50,7 +50,7 @@ func (a *asRules) convert() (rules []any, err error) {
 		return nil, err
 	}
 	if at.loose {
-		a.notes = append(a.notes, fmt.Sprintf("the path %s is a regular expression, which also matches in another case and within a path element; the route has the %s %s", r.Paths[0].Value, at.kind, at.value))
+		a.notes = append(a.notes, fmt.Sprintf("the path %s is a regular expression, which also matches in another case and within a path element; the route has the %s %s, and that path itself", r.Paths[0].Value, at.kind, at.value))
 	}
 	rule := written{"matches": []any{written{"path": written{"type": at.kind, "value": at.value}}}}
 	if r.Redirect != nil {

@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
 // servedBy lists what each host and path of Ingresses, or of routes of Gateways, leads to.
@@ -141,4 +144,69 @@ func TestToGatewayNames(t *testing.T) {
 	if len(made.Of) != 3 || len(made.Objects) != 4 {
 		t.Errorf("the routes are %v, and the objects %v", made.Of, made.Objects)
 	}
+}
+
+// Whatever the path and the target of a rewrite are: requests that a converted rule matches are those of the Ingress, and get the
+// path that nginx makes of them.
+func FuzzRewriteAsRule(f *testing.F) {
+	for _, path := range []string{"/api(/|$)(.*)", "/api/(.*)", "/api/?(.*)", "/api(.*)", "/api(/.*)?", "/(.*)", "/api", "/api/", "/api$", "/a.b/.*", "/(a|b)/(.*)", "/[a-c]+", "/api(?:/|$)(.*)", "/api(/.*|$)"} {
+		for _, target := range []string{"/", "/new", "/new/$1", "/new/$2", "/$1", "/$2", "$1", "/new$1", "/$1/$2"} {
+			f.Add(path, target, "/api/x/y")
+			f.Add(path, target, "/api")
+		}
+	}
+	f.Fuzz(func(t *testing.T, path, target, request string) {
+		plain := regexp.MustCompile(`^(/[a-z]*)+$`)
+		e, err := regexp.Compile("(?i)^" + path)
+		if err != nil || !plain.MatchString(request) || strings.Contains(request, "//") || strings.ContainsAny(target, "{}") || !strings.HasPrefix(path, "/") || annotation.HasChoice(path) {
+			return
+		}
+		at, err := matchOf(&config.Route{Paths: []config.Path{{Expression: true, Decoded: true, Value: path}}})
+		if err != nil {
+			return
+		}
+		change, bare, err := at.replace(config.Template(target))
+		if err != nil {
+			return
+		}
+		prefix := strings.TrimSuffix(at.value, "/")
+		switch at.kind {
+		case "PathPrefix":
+			if request != prefix && !strings.HasPrefix(request, prefix+"/") {
+				return
+			}
+		case "Exact":
+			if request != at.value {
+				return
+			}
+		default:
+			if !regexp.MustCompile("^(?:" + at.value + ")$").MatchString(request) {
+				return
+			}
+		}
+		groups := e.FindStringSubmatch(request)
+		if groups == nil {
+			if request == prefix { // /api/(.*) does not match /api; a note says so
+				return
+			}
+			t.Fatalf("the rule %s %s of %q matches %q, and the Ingress does not", at.kind, at.value, path, request)
+		}
+		want := ""
+		for _, p := range config.Template(target).PathParts() {
+			want += p.Text
+			if p.Group > 0 && p.Group < len(groups) {
+				want += groups[p.Group]
+			}
+		}
+		got, _ := change["replaceFullPath"].(string)
+		if to, is := change["replacePrefixMatch"].(string); is {
+			got = strings.TrimSuffix(to, "/") + strings.TrimPrefix(request, prefix)
+		}
+		if bare != "" && request == at.value {
+			got = bare
+		}
+		if cmp.Or(got, "/") != cmp.Or(want, "/") {
+			t.Fatalf("%q with %q: %q becomes %q at nginx, and %q by the rule %v", path, target, request, want, got, change)
+		}
+	})
 }
