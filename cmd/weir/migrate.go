@@ -238,12 +238,16 @@ func (m *migration) convert(owned config.HostOwnership) (*config.Config, *kube.R
 
 // losers are the Ingresses that lose a host if each host belongs to one namespace.
 func (m *migration) losers() (all []string, err error) {
-	_, r, err := m.convert(config.OwnedByNamespace)
+	_, shared, err := m.convert(config.SharedHosts)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range r.Events {
-		if e.Reason == event.ReasonHostTaken {
+	_, owned, err := m.convert(config.OwnedByNamespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range owned.Events {
+		if e.Reason == event.ReasonHostTaken && !slices.Contains(shared.Events, e) {
 			all = append(all, fmt.Sprintf("Ingress %s/%s: %s", e.Object.Namespace, e.Object.Name, e.Message))
 		}
 	}

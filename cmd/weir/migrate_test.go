@@ -64,6 +64,33 @@ func checkReport(t *testing.T, input, out string) {
 	}
 }
 
+// migrate keeps hosts shared only if an Ingress would lose one to another namespace: by its rule, or below a wildcard.
+func TestMigrateSharesHosts(t *testing.T) {
+	ingress := func(name, host, annotations string) string {
+		namespace, name, _ := strings.Cut(name, "/")
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + annotations + "}}, spec: {ingressClassName: nginx, rules: [{host: '" + host +
+			"', http: {paths: [{path: /" + name + ", pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
+	}
+	first := ingress("a/one", "one.example", "") + ingress("a/wild", "*.apps.example", "")
+	for text, loser := range map[string]string{
+		"":                                       "",
+		ingress("a/two", "one.example", ""):      "",
+		ingress("b/two", "one.example", ""):      "Ingress b/two: ",
+		ingress("b/below", "x.apps.example", ""): "Ingress b/below: ",
+		ingress("b/alias", "two.example", "nginx.ingress.kubernetes.io/server-alias: one.example"):  "", // it loses the name in any case
+		ingress("b/www", "two.example", "nginx.ingress.kubernetes.io/from-to-www-redirect: 'true'"): "",
+	} {
+		file := filepath.Join(t.TempDir(), "in.yaml")
+		if err := os.WriteFile(file, []byte(first+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, _ := weir("migrate", file)
+		if shared := strings.Contains(out, "\n  host_ownership: shared #"); shared != (loser != "") || !strings.Contains(out, loser) {
+			t.Errorf("beside %q, of %s it prints\n%s", first, text, out)
+		}
+	}
+}
+
 // Of input that is not Kubernetes', migrate prints nothing but a sentence.
 func TestMigrateRefuses(t *testing.T) {
 	for text, want := range map[string]string{

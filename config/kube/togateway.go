@@ -189,6 +189,18 @@ func (c *toGateway) asks(i *networkingv1.Ingress) (asks, without []string) {
 	return asks, without
 }
 
+// ofOthers are the annotations of an Ingress that programs for certificates and DNS read.
+func ofOthers(i *networkingv1.Ingress) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) {
+		for _, prefix := range []string{"cert-manager.io/", "acme.cert-manager.io/", "kubernetes.io/tls-acme", "external-dns.alpha.kubernetes.io/"} {
+			if strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // hasNoEffect reports whether an annotation asks for what weir does anyway.
 func hasNoEffect(i *networkingv1.Ingress, a annotation.Rated) bool {
 	if a.Rating != annotation.Exact || !strings.HasPrefix(a.Name, annotation.Nginx) {
@@ -225,6 +237,9 @@ func (c *toGateway) draft(i *networkingv1.Ingress) *ingressDraft {
 	default:
 		if len(without) > 0 {
 			d.notes = append(d.notes, "its routes go without "+strings.Join(without, ", ")+", for which the Gateway API has nothing equal")
+		}
+		if others := ofOthers(i); len(others) > 0 {
+			d.notes = append(d.notes, "other programs read "+strings.Join(others, ", ")+", and renew no certificate and keep no DNS record without it; write what they need into the Gateway, the ListenerSet or the HTTPRoute before you delete the Ingress")
 		}
 		d.stays = cmp.Or(c.checkPaths(i), c.checkServices(i), c.readRoutes(d), c.checkSecrets(d))
 	}

@@ -136,6 +136,18 @@ func TestToGatewayStays(t *testing.T) {
 	}
 }
 
+// What the routes of a converted Ingress do not have is said.
+func TestToGatewayNotes(t *testing.T) {
+	m := mustRead(t, "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: a, annotations: {cert-manager.io/cluster-issuer: x, nginx.ingress.kubernetes.io/proxy-body-size: 8m, nginx.ingress.kubernetes.io/enable-cors: 'false', nginx.ingress.kubernetes.io/proxy-connect-timeout: '3'}}, "+
+		"spec: {ingressClassName: weir, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}")
+	made := ToGateway(mustParse(t, strings.Replace(gatewayConfig, "protocol: http}", "protocol: http}\n  websecure: {address: '127.0.0.1:443', protocol: tls}", 1)), &m.Objects, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir", nil)
+	for n, want := range []string{"go without nginx.ingress.kubernetes.io/proxy-body-size,", "other programs read cert-manager.io/cluster-issuer,", "no proxy-connect-timeout"} {
+		if len(made.Stay) > 0 || len(made.Notes) != 3 || !strings.Contains(made.Notes[n], want) {
+			t.Errorf("it says %q, and these stay: %q; want %s", made.Notes, made.Stay, want)
+		}
+	}
+}
+
 // Each HTTPRoute has a name of its own, also if Ingresses have the names of others with a number.
 func TestToGatewayNames(t *testing.T) {
 	const format = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s, namespace: a}, spec: {ingressClassName: weir, rules: [{host: %s, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}%s]}}\n---\n"
