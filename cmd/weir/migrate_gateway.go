@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,9 +19,16 @@ import (
 	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// assumedMap is the ConfigMap of ingress-nginx for input that has none.
-var assumedMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress-nginx", Name: "ingress-nginx-controller"},
-	Data: map[string]string{"allow-snippet-annotations": "true", "hsts": "false"}}
+// assumedMap returns the ConfigMap of ingress-nginx for input that has none. It allows snippets, and the HTTP headers of
+// custom-headers.
+func assumedMap(m *kube.Manifests) *corev1.ConfigMap {
+	var allowed []string
+	for _, o := range m.ConfigMaps {
+		allowed = slices.AppendSeq(allowed, maps.Keys(o.Data))
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress-nginx", Name: "ingress-nginx-controller"},
+		Data: map[string]string{"allow-snippet-annotations": "true", "hsts": "false", "global-allowed-response-headers": strings.Join(allowed, ",")}}
+}
 
 // printAsGateway prints Ingresses as objects of the Gateway API, after comments with what to do.
 func printAsGateway(out io.Writer, m *kube.Manifests, gateway string) error {
@@ -61,7 +70,7 @@ func asGateway(m *kube.Manifests, name config.ObjectName) (made *kube.AsGateway,
 	objects := kube.Objects{Services: m.Services, Secrets: m.Secrets, Maps: m.Maps, Controller: controllerMap(m)}
 	assumed := objects.Controller == nil
 	if assumed {
-		objects.Controller = assumedMap
+		objects.Controller = assumedMap(m)
 	}
 	cfg.Kubernetes.IngressNginx = &config.IngressNginx{ConfigMap: config.ObjectName{Namespace: objects.Controller.Namespace, Name: objects.Controller.Name}}
 	for _, ingresses := range byClass(m.Ingresses, cfg.Kubernetes.Class) {
@@ -88,7 +97,7 @@ func asGateway(m *kube.Manifests, name config.ObjectName) (made *kube.AsGateway,
 		}
 	}
 	if assumed {
-		made.Notes[0] = "The input has no ConfigMap of ingress-nginx, so snippets count as allowed, and nothing of it was taken over."
+		made.Notes[0] = "The input has no ConfigMap of ingress-nginx, so snippets and custom-headers count as allowed, and nothing of it was taken over."
 	}
 	return made, text, nil
 }

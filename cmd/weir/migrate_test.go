@@ -178,7 +178,9 @@ func TestMigrateToGatewayAPI(t *testing.T) {
 	text := `
 {apiVersion: v1, kind: Service, metadata: {name: app, namespace: shop}, spec: {ports: [{name: web, port: 80}]}}
 ---
-{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop}, spec: {ingressClassName: nginx, tls: [{hosts: [a.example], secretName: c}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: headers, namespace: shop}, data: {X-Of-Map: a}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop, annotations: {nginx.ingress.kubernetes.io/custom-headers: shop/headers, nginx.ingress.kubernetes.io/configuration-snippet: "more_set_headers X-Of-Snippet:b;"}}, spec: {ingressClassName: nginx, tls: [{hosts: [a.example], secretName: c}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}
 ---
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: staff, namespace: shop, annotations: {nginx.ingress.kubernetes.io/auth-type: basic}}, spec: {rules: [{host: b.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}
 `
@@ -186,7 +188,7 @@ func TestMigrateToGatewayAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, status := weir("migrate", "--gateway-api", "infra/edge", file)
-	for _, want := range []string{"# These stay Ingresses:\n# - Ingress shop/staff: the Gateway API has nothing", "kind: Gateway\n", "kind: ListenerSet\n", "name: web-redirect\n"} {
+	for _, want := range []string{"# These stay Ingresses:\n# - Ingress shop/staff: the Gateway API has nothing", "kind: Gateway\n", "kind: ListenerSet\n", "name: web-redirect\n", "- name: X-Of-Map\n", "- name: X-Of-Snippet\n"} {
 		if status != 0 || !strings.Contains(out, want) {
 			t.Errorf("status %d, and it prints\n%s\nwithout %q", status, out, want)
 		}
