@@ -173,6 +173,36 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 	}
 }
 
+// The manifests work in a kustomization with a namespace of its own: it moves all Roles and bindings into that namespace, and
+// gives bindings of the service account the namespace only if they name none. The configurations name no namespace.
+func TestManifestsInAnotherNamespace(t *testing.T) {
+	bindings := 0
+	deployed(t, func(file string, document []byte) {
+		var o struct {
+			metav1.TypeMeta
+			Metadata metav1.ObjectMeta
+			Subjects []rbacv1.Subject
+		}
+		if err := yaml.Unmarshal(document, &o); err != nil {
+			return
+		}
+		if (o.Kind == "Role" || o.Kind == "RoleBinding") && o.Metadata.Namespace != "" && o.Metadata.Namespace != "weir" {
+			t.Errorf("%s has a %s in the namespace %s, out of which such a kustomization moves it", file, o.Kind, o.Metadata.Namespace)
+		}
+		for _, s := range o.Subjects {
+			if bindings++; s.Namespace != "" {
+				t.Errorf("%s: the %s has a subject of the namespace %s", file, o.Kind, s.Namespace)
+			}
+		}
+		if filepath.Base(file) == "weir.yaml" && regexp.MustCompile(`\bweir/weir\b|\[weir\]`).Match(document) {
+			t.Errorf("%s names the namespace weir; write ${POD_NAMESPACE:-weir}", file)
+		}
+	})
+	if bindings < 8 {
+		t.Errorf("only %d bindings were found", bindings)
+	}
+}
+
 // rightsOf are the roles that have the rights for a feature in docs/kubernetes.md. If the value is empty, the
 // manifests need no role, because they watch all namespaces.
 var rightsOf = map[string]string{

@@ -67,6 +67,7 @@ func (i *ingressRig) convert(t testing.TB, file *config.Config) {
 		t.Fatal(err)
 	}
 	if nginx := file.Kubernetes.IngressNginx; nginx != nil {
+		m.UseMaps()
 		for _, o := range m.ConfigMaps {
 			if nginx.ConfigMap == (config.ObjectName{Namespace: o.Namespace, Name: o.Name}) {
 				m.Objects.Controller = o

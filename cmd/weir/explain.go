@@ -31,7 +31,8 @@ failed, and ends with status 1. With --client it also tells whether the route is
 closed to that client.
 
 With --objects it also reads Ingresses and objects of the Gateway API from manifests. It
-treats classes that are not in the manifests as weir's.
+treats classes that are not in the manifests as weir's. It prints the errors of the objects
+on the way of the request as warnings; weir lint prints those of all objects.
 
 With --admin it asks a running weir instead, whose routes may also come from the
 objects of a cluster. HOST:PORT and unix:/path work as well.`,
@@ -119,12 +120,16 @@ func (o *explainOptions) explain(c *cobra.Command) (*node.Explained, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(o.objects) > 0 {
-			if cfg, err = withObjects(c, cfg, o.objects); err != nil {
-				return nil, err
-			}
+		if len(o.objects) == 0 {
+			return node.Explain(cfg, o.asked)
 		}
-		return node.Explain(cfg, o.asked)
+		read, cfg, err := withObjects(c, cfg, o.objects)
+		if err != nil {
+			return nil, err
+		}
+		x, err := node.Explain(cfg, o.asked)
+		read.warn(c.ErrOrStderr(), cfg, o.asked, x)
+		return x, err
 	}
 	answer, err := askAdmin(c.Context(), o.address, o.admin, "/explain",
 		url.Values{"url": {o.asked.URL}, "method": {o.asked.Method}, "client": {o.asked.Client}, "header": o.asked.Headers})

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,19 +12,23 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/gateway"
 )
 
-// withObjects returns a configuration with what the manifests in files add to it. It prints the errors of
-// the objects as warnings.
-func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*config.Config, error) {
+// objectsRead are objects of manifests, and what weir makes of them.
+type objectsRead struct {
+	*kube.Manifests
+	routing *kube.Routing
+}
+
+// withObjects returns the objects of the manifests in files, and a configuration with what they add to it.
+func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*objectsRead, *config.Config, error) {
 	if cfg.Kubernetes == nil {
-		return nil, errors.New("--objects needs a configuration with a section kubernetes, and this one has none; kubernetes: {} is a complete section")
+		return nil, nil, errors.New("--objects needs a configuration with a section kubernetes, and this one has none; kubernetes: {} is a complete section")
 	}
 	m := &kube.Manifests{}
 	for _, name := range files {
 		if err := readManifests(m, name, c.InOrStdin()); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	k := cfg.Kubernetes
@@ -45,8 +48,7 @@ func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*config.
 	m.UseMaps()
 	converter := kube.Converter{File: cfg, Offline: true}
 	r := converter.Convert(&m.Objects)
-	tellRouting(c.ErrOrStderr(), r)
-	return r.Merge(cfg, nil), nil
+	return &objectsRead{m, r}, r.Merge(cfg, nil), nil
 }
 
 // assumeClasses adds classes of weir for those that objects name and the manifests do not have.
@@ -76,20 +78,5 @@ func assumeClasses(m *kube.Manifests, k *config.Kubernetes) {
 			g.Classes = append(g.Classes, &gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: gatewayv1.GatewayClassSpec{ControllerName: gatewayv1.GatewayController(k.Gateways.Controller)}})
 		}
-	}
-}
-
-// tellRouting prints the errors of objects.
-func tellRouting(w io.Writer, r *kube.Routing) {
-	for _, e := range r.Events {
-		fmt.Fprintf(w, "%s %s: warning: %s\n", e.Object.Kind, nameOf(e), e.Message)
-	}
-	if r.Gateways == nil {
-		return
-	}
-	for _, s := range r.Gateways.Status {
-		tellStatus(s, func(k gateway.Key, message string) {
-			fmt.Fprintf(w, "%s %s: warning: %s\n", k.Kind, k.ObjectName, message)
-		})
 	}
 }

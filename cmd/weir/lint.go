@@ -203,7 +203,7 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	}
 	for _, i := range m.Old {
 		reports = append(reports, report{"Ingress", i.Namespace, i.Name, lint.Object(i),
-			[]string{fmt.Sprintf("Its API version is %s, which Kubernetes removed in 1.22; write networking.k8s.io/v1, and run lint again to check its rules.", i.APIVersion)}})
+			[]string{removedVersion(i)}})
 	}
 	for _, o := range m.Unread {
 		if r := lintUnread(o, wrong); r != nil {
@@ -228,6 +228,11 @@ func lintAll(m *kube.Manifests) (reports []report) {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 	})
 	return reports
+}
+
+// removedVersion is the error of an Ingress that no API server supports any more.
+func removedVersion(i *networkingv1.Ingress) string {
+	return fmt.Sprintf("Its API version is %s, which Kubernetes removed in 1.22; write networking.k8s.io/v1, and run the command again to check its rules.", i.APIVersion)
 }
 
 // settings are the ratings of keys or flags of ingress-nginx's controller.
@@ -324,9 +329,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			objects.TCP = tcpServices(m)
 		}
 		for _, e := range converter.Convert(&objects).Events {
-			missing := e.Reason == event.ReasonBackend || e.Reason == event.ReasonCertificate
-			rated := e.Rated || e.Reason == event.ReasonSetting || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations and keys
-			if !missing && !rated && !e.Unread {
+			if isFaulty(e) {
 				add(e.Object, e.Message)
 			}
 		}
@@ -346,6 +349,14 @@ func wrongs(m *kube.Manifests) map[string][]string {
 		}
 	}
 	return all
+}
+
+// isFaulty reports whether an event is about an error of manifests, which are rarely complete. Ratings of annotations and
+// keys have others.
+func isFaulty(e event.Event) bool {
+	missing := e.Reason == event.ReasonBackend || e.Reason == event.ReasonCertificate
+	rated := e.Rated || e.Reason == event.ReasonSetting || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress"
+	return !missing && !rated && !e.Unread
 }
 
 // byClass groups Ingresses by their class, and gives them another class. One list is

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,6 +26,7 @@ func TestMigrate(t *testing.T) {
 		if _, err := file.Parse("weir.yaml", []byte(out), func(string) (string, bool) { return "", false }); err != nil {
 			t.Errorf("%s: the configuration does not load: %v", input, err)
 		}
+		checkReport(t, input, out)
 		golden := strings.TrimSuffix(input, ".yaml") + ".txt"
 		if *update {
 			if err := os.WriteFile(golden, []byte(out), 0o644); err != nil {
@@ -34,6 +36,92 @@ func TestMigrate(t *testing.T) {
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != out {
 			t.Errorf("%s: %v; migrate prints\n%s", golden, err, out)
+		}
+	}
+}
+
+// checkReport checks that each line of the report has a reason, and that no Ingress is both served and refused.
+func checkReport(t *testing.T, input, out string) {
+	t.Helper()
+	title, served, refused := "", map[string]bool{}, map[string]bool{}
+	ingress := regexp.MustCompile(`^#    - (Ingress \S+/\S+):`)
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		name := ingress.FindStringSubmatch(line)
+		switch {
+		case !strings.HasPrefix(line, "#    "):
+			title = line
+		case strings.HasSuffix(line, ":") || strings.HasSuffix(line, ": "):
+			t.Errorf("%s: a line has no reason: %s", input, line)
+		case name == nil:
+		case strings.Contains(title, "weir serves them"):
+			served[name[1]] = true
+		case strings.Contains(title, "weir answers 503 for them") || strings.Contains(title, "weir cannot serve"):
+			refused[name[1]] = true
+		}
+	}
+	for name := range served {
+		if refused[name] {
+			t.Errorf("%s: %s is both served and refused", input, name)
+		}
+	}
+}
+
+// migrate keeps hosts shared only if an Ingress would lose one to another namespace: by its rule, or below a wildcard.
+func TestMigrateSharesHosts(t *testing.T) {
+	ingress := func(name, host, annotations string) string {
+		namespace, name, _ := strings.Cut(name, "/")
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + annotations + "}}, spec: {ingressClassName: nginx, rules: [{host: '" + host +
+			"', http: {paths: [{path: /" + name + ", pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
+	}
+	first := ingress("a/one", "one.example", "") + ingress("a/wild", "*.apps.example", "")
+	for text, loser := range map[string]string{
+		"":                                       "",
+		ingress("a/two", "one.example", ""):      "",
+		ingress("b/two", "one.example", ""):      "Ingress b/two: ",
+		ingress("b/below", "x.apps.example", ""): "Ingress b/below: ",
+		ingress("b/alias", "two.example", "nginx.ingress.kubernetes.io/server-alias: one.example"):  "", // it loses the name in any case
+		ingress("b/www", "two.example", "nginx.ingress.kubernetes.io/from-to-www-redirect: 'true'"): "",
+	} {
+		file := filepath.Join(t.TempDir(), "in.yaml")
+		if err := os.WriteFile(file, []byte(first+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, _ := weir("migrate", file)
+		if shared := strings.Contains(out, "\n  host_ownership: shared #"); shared != (loser != "") || !strings.Contains(out, loser) {
+			t.Errorf("beside %q, of %s it prints\n%s", first, text, out)
+		}
+	}
+}
+
+// Of input that is not Kubernetes', migrate prints nothing but a sentence.
+func TestMigrateRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"[1, 2]":      "document 1 is not a Kubernetes object: it is a list; write a mapping",
+		"just text":   "it is text; write a mapping",
+		"7":           "it is a number; write a mapping",
+		"a: b":        "it has no kind",
+		"kind: 7":     "kind is a number; write text",
+		"kind: Thing": "it has no apiVersion",
+		"a: [":        "document 1 is not a Kubernetes object: yaml: ",
+		"":            "the input has nothing to migrate",
+		"{apiVersion: v1, kind: Pod, metadata: {name: a}}":                                                                                 "the input has nothing to migrate",
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a}, spec: [a]}":                                                `Ingress "a": spec is a list; write a mapping`,
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a}, spec: {rules: {host: a}}}":                                 "spec.rules is a mapping; write a list",
+		"{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: [a]}}":                                                         "name is a list; write text",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx}, data: {use-gzip: true}}":                                               "data is true or false; write text",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx}, data: {keep-alive: \"1\"}}\n---\nnot: an object":                       "document 2 is not a Kubernetes object: it has no kind",
+		"{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: http}]}}\n---\n{apiVersion: v1, kind: List, items: 3}": "spec.ports.port is text; write a whole number",
+	} {
+		file := filepath.Join(t.TempDir(), "in.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, flags := range []string{"", "--gateway-api infra/edge "} {
+			out, complaint, status := weir(strings.Fields("migrate " + flags + file)...)
+			if status == 0 || out != "" || !strings.Contains(complaint, want) || strings.Contains(complaint, "Go ") || strings.Contains(complaint, "json:") {
+				t.Errorf("%smigrating %q: status %d, printed %q, and complained %q, want %q", flags, text, status, out, complaint, want)
+			}
 		}
 	}
 }
@@ -90,7 +178,9 @@ func TestMigrateToGatewayAPI(t *testing.T) {
 	text := `
 {apiVersion: v1, kind: Service, metadata: {name: app, namespace: shop}, spec: {ports: [{name: web, port: 80}]}}
 ---
-{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop}, spec: {ingressClassName: nginx, tls: [{hosts: [a.example], secretName: c}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: headers, namespace: shop}, data: {X-Of-Map: a}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop, annotations: {nginx.ingress.kubernetes.io/custom-headers: shop/headers, nginx.ingress.kubernetes.io/configuration-snippet: "more_set_headers X-Of-Snippet:b;"}}, spec: {ingressClassName: nginx, tls: [{hosts: [a.example], secretName: c}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}
 ---
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: staff, namespace: shop, annotations: {nginx.ingress.kubernetes.io/auth-type: basic}}, spec: {rules: [{host: b.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}
 `
@@ -98,7 +188,7 @@ func TestMigrateToGatewayAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, status := weir("migrate", "--gateway-api", "infra/edge", file)
-	for _, want := range []string{"# These stay Ingresses:\n# - Ingress shop/staff: the Gateway API has nothing", "kind: Gateway\n", "kind: ListenerSet\n", "name: web-redirect\n"} {
+	for _, want := range []string{"# These stay Ingresses:\n# - Ingress shop/staff: the Gateway API has nothing", "kind: Gateway\n", "kind: ListenerSet\n", "name: web-redirect\n", "- name: X-Of-Map\n", "- name: X-Of-Snippet\n"} {
 		if status != 0 || !strings.Contains(out, want) {
 			t.Errorf("status %d, and it prints\n%s\nwithout %q", status, out, want)
 		}

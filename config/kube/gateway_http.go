@@ -76,7 +76,7 @@ type routeMatches struct {
 // add adds a match. err is why weir cannot match it.
 func (m *routeMatches) add(n int, path config.Path, match *config.Match, err error) {
 	if err != nil {
-		m.attachment.Partly = gateway.Also(m.attachment.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v.", m.rule, n, err)})
+		m.attachment.Partly = gateway.Also(m.attachment.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: its match %d %v. Other routes get its requests: weir does not close its path, as it does for an Ingress.", m.rule, n, err)})
 		return
 	}
 	m.some = true
@@ -104,7 +104,7 @@ func (m *routeMatches) end() bool {
 
 // dropRule makes a rule answer with 500, because weir cannot do what it demands.
 func (c *gatewayConversion) dropRule(a *gateway.Attachment, r *config.Route, index int, err error) {
-	a.Partly = gateway.Also(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: %v.", index, err)})
+	a.Partly = gateway.Also(a.Partly, &gateway.Problem{Reason: string(gatewayv1.RouteReasonUnsupportedValue), Message: fmt.Sprintf("Dropped Rule %d: %v. Its requests get 500.", index, err)})
 	*r = config.Route{Name: r.Name, Namespace: r.Namespace, TLS: r.TLS, Backend: c.missingBackend(a, false)}
 }
 

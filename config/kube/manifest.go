@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -154,7 +155,7 @@ func (m *Manifests) document(text string) error {
 	}
 	object, err := sigsyaml.YAMLToJSON([]byte(text))
 	if err != nil {
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
 	if strings.TrimSpace(string(object)) == "null" { // nothing but comments
 		return nil
@@ -187,10 +188,13 @@ func (m *Manifests) add(object []byte) error {
 		Items    []json.RawMessage
 	}
 	if err := json.Unmarshal(object, &head); err != nil {
-		return err
+		return plainly(err)
 	}
-	if head.Kind == "" {
+	switch {
+	case head.Kind == "":
 		return errors.New("it has no kind")
+	case head.APIVersion == "":
+		return errors.New("it has no apiVersion")
 	}
 	if strings.HasSuffix(head.Kind, "List") {
 		kind := strings.TrimSuffix(head.Kind, "List")
@@ -207,9 +211,25 @@ func (m *Manifests) add(object []byte) error {
 		m.Unread = append(m.Unread, Unread{head.APIVersion, head.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name})
 	}
 	if err := m.one(head.APIVersion+"/"+head.Kind, object); err != nil {
-		return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, err)
+		return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, plainly(err))
 	}
 	return nil
+}
+
+// plainly says in a sentence why JSON is not of a type, in place of Go's error.
+func plainly(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	kind, _, _ := strings.Cut(wrong.Value, " ") // of a number, the number follows
+	has := map[string]string{"array": "a list", "object": "a mapping", "string": "text", "bool": "true or false"}[kind]
+	if wrong.Value == "number" {
+		has = "a number"
+	}
+	wants := map[reflect.Kind]string{reflect.Struct: "a mapping", reflect.Map: "a mapping", reflect.Slice: "a list", reflect.String: "text", reflect.Bool: "true or false",
+		reflect.Int32: "a whole number", reflect.Int64: "a whole number"}[wrong.Type.Kind()]
+	return fmt.Errorf("%s is %s; write %s", cmp.Or(wrong.Field, "it"), cmp.Or(has, "the "+wrong.Value), cmp.Or(wants, "another value"))
 }
 
 // isRouting reports whether the API version is for routes.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/pause"
 )
@@ -141,7 +142,15 @@ func (c *cluster) awaitFirst(ended <-chan struct{}) {
 
 func (c *cluster) troubled(kind kube.Kind, err error) {
 	c.s.objects.Trouble(kind)
-	c.trouble.begin(kind, err, c.source.HasSynced())
+	c.trouble.begin(kind, withPlace(kind, err), c.source.HasSynced())
+}
+
+// withPlace says where the right to read a ConfigMap must be, if it is missing.
+func withPlace(kind kube.Kind, err error) error {
+	if kind == kube.ConfigMaps && api.IsDenied(err) {
+		return fmt.Errorf("%w; the right must be in the namespace of the ConfigMap, and a kustomization with a namespace of its own moves Roles and bindings into that namespace", err)
+	}
+	return err
 }
 
 // current returns the cluster whose objects weir serves; nil: none.

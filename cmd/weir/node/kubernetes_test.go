@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
@@ -225,6 +227,19 @@ func TestTroubles(t *testing.T) {
 	}
 	all.begin(kube.Ingresses, down(kube.Ingresses), false)
 	f(4)
+}
+
+// If weir may not read a ConfigMap of tcp or ingress_nginx, the log says where the right must be.
+func TestMissingRightHasPlace(t *testing.T) {
+	denied := fmt.Errorf("failed to list: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no")))
+	for kind, want := range map[kube.Kind]bool{kube.ConfigMaps: true, kube.Services: false} {
+		if got := strings.Contains(withPlace(kind, denied).Error(), "a kustomization with a namespace of its own moves Roles"); got != want {
+			t.Errorf("of %s: %v", kind, withPlace(kind, denied))
+		}
+	}
+	if away := errors.New("away"); withPlace(kube.ConfigMaps, away) != away {
+		t.Error("another error is changed")
+	}
 }
 
 // A reload puts file and objects into effect together, or neither.

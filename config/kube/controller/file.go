@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,6 +20,9 @@ type Installation struct {
 	ConfigMap config.ObjectName // empty: none
 	Data      map[string]string // of the ConfigMap
 	Classes   []string          // the IngressClasses of the controller
+	TCP       map[string]string // of the ConfigMap for raw TCP
+	// SharesHosts means that Ingresses of several namespaces share a host.
+	SharesHosts bool
 }
 
 // File returns the configuration of weir that replaces the flags of the controller and its ConfigMap, as YAML, and
@@ -32,12 +36,13 @@ func (in *Installation) File() (text string, changes []string) {
 	w.kubernetes()
 	w.drain()
 	w.logs()
+	w.traces()
 	return w.text.String(), w.changes
 }
 
 // written are the keys and flags that File takes over.
 var written = []string{"use-http2", "http2-max-concurrent-streams", "client-header-timeout", "client-body-timeout", "keep-alive", "proxy-protocol-header-timeout", "ssl-protocols", "ssl-ciphers",
-	"worker-shutdown-timeout", "error-log-level", "disable-access-log", "disable-http-access-log", "log-format-upstream", "log-format-escape-json", "log-format-escape-none"}
+	"worker-shutdown-timeout", "enable-opentelemetry", "error-log-level", "disable-access-log", "disable-http-access-log", "log-format-upstream", "log-format-escape-json", "log-format-escape-none"}
 
 // InFile reports whether File takes over a key or flag.
 func InFile(name string) bool { return slices.Contains(written, name) }
@@ -195,8 +200,18 @@ func (w *writer) number(key string, least, most int) (int, bool) {
 	return max(least, min(n, most)), err == nil && n > 0
 }
 
+// needsHeader reports whether an entry for raw TCP requires a PROXY header.
+func (w *writer) needsHeader() bool {
+	for _, value := range w.in.TCP {
+		if parts := strings.Split(value, ":"); len(parts) > 2 && strings.EqualFold(parts[2], "PROXY") {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *writer) proxyProtocol() {
-	if !w.is("use-proxy-protocol") {
+	if !w.is("use-proxy-protocol") && !w.needsHeader() {
 		return
 	}
 	list, from := w.trusted()
@@ -304,7 +319,14 @@ func (w *writer) kubernetes() {
 		w.change("if an Ingress has custom-http-errors, create an empty ConfigMap, and write ingress_nginx: {config_map: NAMESPACE/NAME, default_backend: " + n.String() + "}: the Service of --default-backend-service shows the errors then")
 	}
 	if n, err := config.ParseObjectName(flags["tcp-services-configmap"]); err == nil {
-		w.line(1, "tcp: {config_map: "+n.String()+"}", "--tcp-services-configmap")
+		policy := ""
+		if w.needsHeader() {
+			policy = ", proxy_protocol: lb"
+		}
+		w.line(1, "tcp: {config_map: "+n.String()+policy+"}", "--tcp-services-configmap")
+	}
+	if w.in.SharesHosts {
+		w.line(1, "host_ownership: shared", "Ingresses of several namespaces share a host, and the chart's default is namespace")
 	}
 	w.line(1, "publish: none", "until weir has the traffic; then "+w.publish())
 }
@@ -370,4 +392,45 @@ func (w *writer) logs() {
 		w.change("weir writes \", \\ and control characters in values as \\xHH, whatever " + escape + " says: check what reads the log")
 	}
 	w.line(0, "access_log: {format: "+plain(template)+", filter: {kinds: [http, upgrade]}}", "log-format-upstream")
+}
+
+// traces writes the receiver of spans, as the keys of OpenTelemetry have it.
+func (w *writer) traces() {
+	host := strings.Trim(strings.TrimSpace(w.in.Data["otlp-collector-host"]), "[]")
+	if !w.is("enable-opentelemetry") && host == "" {
+		return
+	}
+	port, ok := w.number("otlp-collector-port", 1, 65535)
+	if !ok {
+		port = 4317
+	}
+	url := "grpc://" + net.JoinHostPort(host, strconv.Itoa(port))
+	if host == "" || strings.ContainsAny(host, "/?#@%\"\\ ${}") || strings.ContainsFunc(host, unicode.IsControl) {
+		w.change("write traces: {otlp: {url: grpc://HOST:4317}}: enable-opentelemetry is true, but the ConfigMap has no host in otlp-collector-host")
+		return
+	}
+	service, sample := plain(cmp.Or(strings.TrimSpace(w.in.Data["otel-service-name"]), "nginx")), w.sample()
+	if !w.is("enable-opentelemetry") {
+		w.change("ingress-nginx traces only Ingresses with enable-opentelemetry: \"true\"; weir traces all without \"false\". If you want that, write traces: {otlp: {url: " +
+			strconv.Quote(url) + "}, service: " + service + ", sample: " + sample + "}")
+		return
+	}
+	w.line(0, "traces:", "enable-opentelemetry")
+	w.line(1, "otlp: {url: "+strconv.Quote(url)+"}", "otlp-collector-host, otlp-collector-port")
+	w.line(1, "service: "+service, "otel-service-name")
+	w.line(1, "sample: "+sample, "otel-sampler, otel-sampler-ratio")
+}
+
+// sample is the share of requests that ingress-nginx traces.
+func (w *writer) sample() string {
+	switch w.in.Data["otel-sampler"] {
+	case "AlwaysOff":
+		return "0"
+	case "TraceIdRatioBased":
+		if n, err := strconv.ParseFloat(strings.TrimSpace(w.in.Data["otel-sampler-ratio"]), 64); err == nil && n >= 0 && n <= 1 {
+			return strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		return "0.01"
+	}
+	return "1"
 }

@@ -98,7 +98,8 @@ func IsController(image string, command []string) bool {
 // IsConfigMap reports whether a ConfigMap of this name and content looks like the controller's: files of manifests
 // often have no Deployment that names it.
 func IsConfigMap(name string, data map[string]string) bool {
-	if !strings.Contains(name, "nginx") && !strings.Contains(name, "ingress") || strings.Contains(name, "-services") {
+	named := strings.Contains(name, "nginx") || strings.Contains(name, "ingress") || strings.Contains(name, "controller")
+	if !named || strings.Contains(name, "-services") {
 		return false
 	}
 	for key := range data {
