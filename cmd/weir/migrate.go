@@ -218,7 +218,7 @@ func (m *migration) effects() (closed, different []string) {
 		guards = slices.DeleteFunc(guards, everywhere)
 		why := map[string]string{}
 		for _, a := range annotation.Rate(applied) {
-			why[a.Name] = a.Why
+			why[a.Name], why[annotation.FromConfigMap(a.Name)] = a.Why, a.Why
 		}
 		closed = append(closed, byReason(name, guards, why)...)
 		different = append(different, byReason(name, others, why)...)

@@ -124,7 +124,6 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 		c := v.claim(i, host, separated(path), path, &p.Backend)
 		c.Written, c.Type, c.Beginnings = p.Path, string(typeOf(p)), beginnings
 		c.Among = c.Among && !v.patterns.goesBefore(i.Ingress, host, p.Path)
-		c.Loose = !path.Expression && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/")
 	}
 }
 

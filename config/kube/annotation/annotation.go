@@ -105,6 +105,10 @@ func IsOfHost(name string) bool {
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
+// IsText reports whether the controller that reads a guard compares prefixes as text: /api includes /apis. HAProxy's do so
+// for the type ImplementationSpecific.
+func IsText(name string) bool { return strings.HasPrefix(name, Traefik) || isHAProxy(name) }
+
 // context is the rest of the object that a rating depends on.
 type context struct {
 	hasTLS bool
@@ -157,12 +161,12 @@ func isWide(i *networkingv1.Ingress) bool {
 	})
 }
 
-// loosePath is a path that ingress-nginx compares in another way than weir: as text, or with special characters that are no
-// regular expression. Both are parts of a sentence.
+// loosePath is a path that ingress-nginx compares in another way than weir: with special characters, which clients spell
+// in several ways, or a regular expression that weir does not compare. Both are parts of a sentence.
 type loosePath struct{ is, instead string }
 
 func (l *loosePath) String() string {
-	return l.is + ", and weir cannot tell how far ingress-nginx protects it, so weir answers 503 for the Ingress; " + l.instead
+	return l.is + ", and weir would not protect each spelling that ingress-nginx protects, so weir answers 503 for the Ingress; " + l.instead
 }
 
 // loosePathOf returns the first such path of the Ingress; nil: it has none.
@@ -183,7 +187,6 @@ func loosePathOf(i *networkingv1.Ingress) *loosePath {
 
 func looseOf(p *networkingv1.HTTPIngressPath, patterns bool) *loosePath {
 	path := fmt.Sprintf("the path %.100q", p.Path)
-	isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
 	switch {
 	case p.Path == "" || p.Path == "/":
 		return nil
@@ -195,8 +198,6 @@ func looseOf(p *networkingv1.HTTPIngressPath, patterns bool) *loosePath {
 			return &loosePath{path + " has a bar outside of parentheses", "put the alternatives into parentheses, such as /(a|b)"}
 		}
 		return nil
-	case isText && !strings.HasSuffix(p.Path, "/"):
-		return &loosePath{path + " has the type ImplementationSpecific and no slash at its end", "write pathType: Prefix"}
 	}
 	if strings.ContainsFunc(p.Path, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-_.~", r))

@@ -138,7 +138,7 @@ func (c context) rateSnippet(host, location, text string) because {
 		return because{guard, fmt.Sprintf(snippetShut, err)}
 	case len(p.Access) > 0 && c.value("satisfy") == "any":
 		return because{guard, snippetAny}
-	case c.loose != nil && (p.MayRefuse() || len(p.Access) > 0):
+	case c.loose != nil && location != c.keys["configuration-snippet"] && (len(p.Location) > 0 || len(p.Access) > 0 && !p.OfHost): // other snippets are for all paths
 		return because{guard, fmt.Sprintf(snippetLoose, c.loose)}
 	case len(p.Ignored) > 0:
 		return because{Near, fmt.Sprintf(snippetNear, strings.Join(p.Ignored, ", "))}

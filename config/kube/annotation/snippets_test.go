@@ -47,6 +47,28 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	}
 }
 
+// A snippet that may refuse requests needs paths that mean the same in weir, unless it is for all paths.
+func TestSnippetsAndPaths(t *testing.T) {
+	f := func(path, name, value string, ofConfigMap, closed bool) {
+		t.Helper()
+		i := ingressOf([]string{path}, name+": "+value)
+		i.Annotations[OfController+"allow-snippet-annotations"] = "true"
+		if ofConfigMap {
+			i.Annotations[OfController+name] = value
+		}
+		if got, why := ratingsOf(i); got != closed {
+			t.Errorf("%s: %q of the path %s is closed: %v, %s", name, value, path, got, why)
+		}
+	}
+	const refuses = "if ($request_method = TRACE) { return 405; }"
+	f("/jenkins", "configuration-snippet", refuses, false, false) // ImplementationSpecific is Prefix
+	f("/a+b", "configuration-snippet", refuses, false, true)
+	f("/a+b", "configuration-snippet", refuses, true, false)
+	f("/a+b", "configuration-snippet", "deny all;", false, true)
+	f("/a+b", "server-snippet", refuses, false, false)
+	f("/a+b", "server-snippet", "deny all;", false, false)
+}
+
 // Clients agrees with nginx, where the first directive that contains the client's address decides.
 func TestClientsOfSnippets(t *testing.T) {
 	addresses := []string{"10.0.0.0", "10.0.0.1", "10.0.0.2", "10.1.0.1", "10.255.255.255", "11.0.0.1", "192.0.2.1", "0.0.0.0", "255.255.255.255", "2001:db8::1", "2001:db9::1", "::1"}
