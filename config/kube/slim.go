@@ -114,7 +114,7 @@ func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.Manag
 }
 
 // readPrefixes are the prefixes of the annotations that weir reads.
-var readPrefixes = []string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}
+var readPrefixes = append([]string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}, annotation.HAProxy...)
 
 // slimMeta removes the labels, and the annotations that weir does not read.
 func slimMeta(m metav1.Object) {
