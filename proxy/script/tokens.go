@@ -66,7 +66,7 @@ func (l *lexer) directive(depth int) (d directive, end bool, err error) {
 			if len(d.words) == 0 || depth >= mostDepth {
 				return d, false, fmt.Errorf("a brace in the wrong place")
 			}
-			if d.words[0] != "if" { // the braces may contain another language, such as Lua
+			if d.words[0] != "if" && d.words[0] != "location" { // the braces may contain another language, such as Lua
 				return d, false, errUnknown(d)
 			}
 			l.text = l.text[1:]

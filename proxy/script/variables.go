@@ -30,6 +30,14 @@ var same = map[string]string{
 	"remote_addr": "client", "remote_user": "user", "req_id": "request_id", "request_id": "request_id",
 }
 
+// Constants are the variables that ingress-nginx sets in a location, for a path of an Ingress and its Service. port is as
+// the Ingress writes it.
+func Constants(namespace, ingress, service, port, path string) map[string]string {
+	upstream := namespace + "-" + service + "-" + port
+	return map[string]string{"namespace": namespace, "ingress_name": ingress, "service_name": service, "service_port": port, "location_path": path,
+		"proxy_upstream_name": upstream, "proxy_host": upstream, "proxy_alternative_upstream_name": ""}
+}
+
 // Variable returns weir's name of a variable of nginx.
 func Variable(name string) (string, bool) {
 	name = strings.ToLower(name)

@@ -114,6 +114,7 @@ type context struct {
 	hasTLS bool
 	paths  paths
 	wide   bool       // a rule of the Ingress is for more than one host
+	deep   bool       // a rule of the Ingress has another path than /
 	loose  *loosePath // ingress-nginx may apply the annotations to more paths than weir; nil: it does not
 
 	namespace, name string
@@ -122,7 +123,7 @@ type context struct {
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, wide: isWide(i), loose: loosePathOf(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, wide: isWide(i), deep: isDeep(i), loose: loosePathOf(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
@@ -158,6 +159,13 @@ func (c context) named(value string) (name string, ok bool) {
 func isWide(i *networkingv1.Ingress) bool {
 	return len(i.Spec.Rules) == 0 && i.Spec.DefaultBackend != nil || slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
 		return r.Host == "" || strings.Contains(r.Host, "*")
+	})
+}
+
+// isDeep reports whether a rule of the Ingress has another path than /.
+func isDeep(i *networkingv1.Ingress) bool {
+	return slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
+		return r.HTTP != nil && slices.ContainsFunc(r.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return len(p.Path) > 1 })
 	})
 }
 
