@@ -84,6 +84,7 @@ func (v *conversion) route(c *claim.Claim) {
 // setBackends sets the backends of a route to those of its claim.
 func (v *conversion) setBackends(r *config.Route, c *claim.Claim) {
 	if v.bare[c] {
+		r.Order = afterAll // a route of a Gateway may have all paths of the host
 		r.Respond = &config.Respond{Status: 404, Body: "no route matches the host and path\n", Type: "text/plain; charset=utf-8"}
 		return
 	}
