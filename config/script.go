@@ -6,7 +6,7 @@ import "github.com/weirproxy/weir/proxy/script"
 type Script struct {
 	Host, Location string // of the host, and of the paths
 	// Namespace and Object are the values of the variables of nginx for the object, and the others those for the path.
-	Namespace, Object, Service, Port, Path string
+	Namespace, Object, Service, Port, Path, Server string
 	// At is the path of the route, if the script has locations. ingress-nginx writes a location for it.
 	At      Path
 	Refuses bool // it may answer requests itself
@@ -14,7 +14,7 @@ type Script struct {
 
 // Parse reads the script. The error names what weir does not support.
 func (s *Script) Parse() (*script.Program, error) {
-	return script.Parse(s.Host, s.Location, script.Constants(s.Namespace, s.Object, s.Service, s.Port, s.Path))
+	return script.Parse(s.Host, s.Location, script.Constants(s.Namespace, s.Object, s.Service, s.Port, s.Path, s.Server))
 }
 
 // covers reports whether a request that s refuses is refused by o as well. s and o may be nil.

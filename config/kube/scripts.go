@@ -63,7 +63,7 @@ func (v *conversion) readScripts(owners []*claim.Owner) {
 			if o.Guards != nil || s == (annotation.Snippets{}) && v.keyScript.isEmpty() {
 				continue
 			}
-			one, err := newScripted(v.keyScript, o, s, v.asked[o].Any)
+			one, err := newScripted(v.keyScript, o, host, s, v.asked[o].Any)
 			switch {
 			case err != nil:
 				v.closeFor(o, "configuration-snippet", fmt.Errorf("the server-snippet of another Ingress for %s and the configuration-snippet do not fit: %w", claim.HostText(host), err))
@@ -112,8 +112,8 @@ func restsOfScripts(owners []*claim.Owner, ofHosts map[hostIn]*claim.Owner, scri
 
 // newScripted joins the directives of keys, which may be nil, and of snippets. What keys refuse, they refuse on all paths,
 // so it needs no protection of its own.
-func newScripted(k *keyScript, o *claim.Owner, s annotation.Snippets, satisfyAny bool) (*scripted, error) {
-	one := &scripted{script: &config.Script{Host: s.Host, Location: s.Location, Namespace: o.Name.Namespace, Object: o.Name.Name}}
+func newScripted(k *keyScript, o *claim.Owner, host string, s annotation.Snippets, satisfyAny bool) (*scripted, error) {
+	one := &scripted{script: &config.Script{Host: s.Host, Location: s.Location, Namespace: o.Name.Namespace, Object: o.Name.Name, Server: host}}
 	p, err := one.script.Parse()
 	if err != nil {
 		return nil, err

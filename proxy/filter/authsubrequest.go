@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/script"
 )
 
 // subrequest lets another server decide on each request, as ngx_http_auth_request_module does it in
@@ -96,6 +98,9 @@ type decision struct {
 // decide reads a response of the server.
 func (a *subrequest) decide(res *message.Response) *decision {
 	d := &decision{status: res.Status, id: &Identity{OnlyGood: !a.settings.AlwaysCookies}}
+	if slices.Contains(a.settings.Keep, script.AnswerStatus) {
+		d.id.Kept = append(d.id.Kept, IdentityField{script.AnswerStatus, strconv.Itoa(res.Status)})
+	}
 	for i := range res.Fields {
 		if res.Fields[i].Dropped {
 			continue

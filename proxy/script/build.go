@@ -224,7 +224,7 @@ var without = []string{
 // text reads a text with variables.
 func (b *builder) text(text string) (Text, error) {
 	return Split(text, func(name string) (Part, bool) {
-		if _, ok := b.constants[name]; ok && b.early {
+		if _, ok := b.constants[name]; ok && b.early && name != serverName {
 			return Part{}, true
 		}
 		if '1' <= name[0] && name[0] <= '9' && len(name) == 1 {

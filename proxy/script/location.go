@@ -143,6 +143,9 @@ func AnswersOf(text string) (names []string) {
 
 // answerOf returns the HTTP header that a value of auth_request_set reads.
 func answerOf(value string) (name string, ok bool) {
+	if strings.EqualFold(value, "$upstream_status") {
+		return AnswerStatus, true
+	}
 	name, ok = strings.CutPrefix(strings.ToLower(value), "$upstream_http_")
 	return strings.ReplaceAll(name, "_", "-"), ok && name != "" && strings.Trim(name, nameChars) == ""
 }

@@ -110,8 +110,11 @@ type Location struct {
 // Answer sets a variable after auth-url has responded.
 type Answer struct {
 	Variable int
-	Of       string // the name of an HTTP header in lower case
+	Of       string // the name of an HTTP header in lower case, or AnswerStatus
 }
+
+// AnswerStatus stands for the status of the response.
+const AnswerStatus = ":status"
 
 // EditKind is how an Edit changes headers.
 type EditKind uint8

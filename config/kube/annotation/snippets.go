@@ -111,7 +111,11 @@ func readSnippets(c context) (s Snippets, ratings map[string]because) {
 // host is text and location is empty. For a configuration-snippet, host is the server-snippet and
 // location is text.
 func (c context) rateSnippet(host, location, text string) because {
-	p, err := script.Parse(host, location, script.Constants(c.namespace, c.name, "", "", ""))
+	server := "a.example"
+	if c.wide {
+		server = ""
+	}
+	p, err := script.Parse(host, location, script.Constants(c.namespace, c.name, "", "", "", server))
 	if err == nil && p.Moves && c.deep {
 		err = script.ErrMoves
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/weirproxy/weir/proxy/script"
 )
 
@@ -44,6 +46,13 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	f(m{"configuration-snippet": "deny all;", "satisfy": "any"}, Snippets{}, true, "satisfy: any")
 	f(m{"server-snippet": "deny all;", "satisfy": "any"}, Snippets{}, true, "satisfy: any")
 
+	f(m{"server-snippet": "return 301 https://$server_name/x;"}, Snippets{Host: "return 301 https://$server_name/x;"}, false, "")
+	wide := ingressWith(m{"server-snippet": "return 301 https://$server_name/x;"})
+	wide.Annotations[OfController+"allow-snippet-annotations"] = "true"
+	wide.Spec.Rules = []networkingv1.IngressRule{{Host: "*.example"}}
+	if closed, why := ratingsOf(wide); !closed || !strings.Contains(why, "$server_name") {
+		t.Errorf("the name of a server for many hosts: %v, %q", closed, why)
+	}
 	deep := ingressOf([]string{"/", "/a"}, "server-snippet: rewrite ^/b /c last;")
 	deep.Annotations[OfController+"allow-snippet-annotations"] = "true"
 	if closed, why := ratingsOf(deep); !closed || !strings.Contains(why, "other paths than /") {
