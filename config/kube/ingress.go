@@ -159,7 +159,7 @@ func (v *conversion) destination(i *ingress, b *networkingv1.IngressBackend) cla
 		return claim.Backend{}
 	}
 	name := config.ObjectName{Namespace: i.Namespace, Name: b.Service.Name}
-	return claim.Backend{Supported: true, Name: name, Port: claim.Port(b.Service.Port), Protocol: i.protocol, Guards: v.serviceGuards(name)}
+	return claim.Backend{Supported: true, Name: name, Port: portIn(v.service(name), b.Service.Port), Protocol: i.protocol, Guards: v.serviceGuards(name)}
 }
 
 // separated is the path in names of routes.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
-	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // AsGateway has Ingresses as objects of the Gateway API. An Ingress with more than hosts, paths, Services,
@@ -163,7 +162,7 @@ func (c *toGateway) backend(namespace string, b *networkingv1.IngressBackend) (m
 		}
 	}
 	if b.Service.Port.Name != "" {
-		found, err := portOf(s, claim.Port(b.Service.Port))
+		found, err := portOf(s, portIn(s, b.Service.Port))
 		if err != nil {
 			return nil, fmt.Errorf("its Service %s %w", name.Name, err)
 		}
