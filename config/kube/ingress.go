@@ -46,6 +46,14 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	slices.SortStableFunc(owner.Claims, func(a, b *claim.Claim) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(len(b.Written), len(a.Written)))
 	})
+	for _, host := range rulesOf(owner).unlisted {
+		if !owner.HasTLS(host) && slices.ContainsFunc(owner.Certificates, func(c claim.Certificate) bool {
+			s := v.secret(c.Secret)
+			return s != nil && v.look(s).covers.has(host)
+		}) {
+			owner.TLS[host] = true
+		}
+	}
 	v.readMoves(i)
 	v.readDefault(i)
 	return owner
