@@ -264,6 +264,10 @@ func FuzzParse(f *testing.F) {
 		if p, err := Parse(server, location, nil); err == nil && len(p.Confs) == 0 {
 			t.Error("there are no changes of headers")
 		}
+		AnswersOf(location)
+		if headers, _, err := Headers(location); err != nil && headers != nil {
+			t.Error("an error has headers")
+		}
 	})
 }
 
