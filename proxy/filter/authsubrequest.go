@@ -108,7 +108,12 @@ func (a *subrequest) decide(res *message.Response) *decision {
 		name := res.Name(i)
 		switch {
 		case message.EqualFold(name, "set-cookie"):
-			d.id.Cookies = append(d.id.Cookies, string(res.Value(i)))
+			value := string(res.Value(i))
+			d.id.Cookies = append(d.id.Cookies, value)
+			if name, rest, _ := strings.Cut(value, "="); slices.Contains(a.settings.Keep, script.AnswerCookie+name) && d.id.kept(script.AnswerCookie+name) == "" {
+				text, _, _ := strings.Cut(rest, ";")
+				d.id.Kept = append(d.id.Kept, IdentityField{script.AnswerCookie + name, text})
+			}
 		case message.EqualFold(name, "www-authenticate"):
 			d.challenges = append(d.challenges, string(res.Value(i)))
 		}

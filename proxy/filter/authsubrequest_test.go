@@ -58,7 +58,7 @@ func (x *exchange) answering(status int, lines string, asked *int) (last *Questi
 // What snippets read of a response is kept, also in the cache.
 func TestSubrequestKeeps(t *testing.T) {
 	entry := subrequestEntry()
-	entry.Subrequest.Keep, entry.Subrequest.CacheBy = []string{"x-mail", ":status"}, "{host}"
+	entry.Subrequest.Keep, entry.Subrequest.CacheBy = []string{"x-mail", ":status", ":cookie:s_1"}, "{host}"
 	entry.Subrequest.Cache = []config.CacheTime{{For: time.Minute}}
 	chain, asked := withServer(t, entry), 0
 	for range 2 {
@@ -70,6 +70,12 @@ func TestSubrequestKeeps(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("the server was asked %d times", asked)
+	}
+	x := newExchange("GET", "/")
+	x.host = "other.test"
+	x.answering(200, "Set-Cookie: s=0|Set-Cookie: s_1=a=b; Path=/|Set-Cookie: s_1=c", &asked)
+	if chain.Answer(x); x.Identity().kept(":cookie:s_1") != "a=b" {
+		t.Errorf("the cookie is kept as %+v", x.Identity())
 	}
 }
 

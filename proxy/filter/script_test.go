@@ -192,6 +192,7 @@ func TestScriptLocations(t *testing.T) {
 	f("location /g { allow 10.0.0.0/8; deny all; }", root, "GET /g", "404 snippet ") // there is no such file
 	f("location /g { allow 10.0.0.0/8; deny all; }", root, "PUT /g", "405 snippet ")
 	f("location /g { deny 10.0.0.7; }", root, "GET /g", "403 snippet ")
+	f(`location /.well-known/matrix/server { default_type application/json; return 200 '{"m.server": "a.test:443"}'; }`, root, "GET /.well-known/matrix/server", `200 snippet {"m.server": "a.test:443"}`)
 	f("deny 10.0.0.7; location /g { }", root, "GET /g", "403 snippet ")
 	f("deny 10.0.0.7; location /g { allow all; }", root, "GET /g", "404 snippet ")
 	f("deny 10.0.0.7; location /g { return 200 all; }", root, "GET /g", "200 snippet all") // return comes before deny

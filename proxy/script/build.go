@@ -194,6 +194,8 @@ func (b *builder) edit(d directive, conf *Conf) error {
 	case name == "expires" && len(words) == 1 && expiresOf(words[0]) != nil:
 		conf.Expires = expiresOf(words[0])
 		return nil
+	case name == "access_by_lua_block" && len(words) == 0 && !b.inside && !b.host:
+		return nil // see cookieLua
 	case name == "auth_request_set" && !b.inside:
 		return b.answer(d)
 	case (name == "allow" || name == "deny") && len(words) == 1:
@@ -209,10 +211,12 @@ func (b *builder) edit(d directive, conf *Conf) error {
 }
 
 // without are the directives that restrict no access, and that have no effect in weir: they are about
-// logs, sizes, times and compression.
+// logs, sizes, times, compression, the versions of TLS, and whom to trust.
 var without = []string{
 	"access_log", "charset", "error_log", "expires", "log_not_found", "rewrite_log", "server_tokens", "uninitialized_variable_warn", "etag", "if_modified_since",
 	"real_ip_header", "real_ip_recursive", "set_real_ip_from", "ignore_invalid_headers", "underscores_in_headers", "keepalive_requests", "keepalive_time", "reset_timedout_connection",
+	"absolute_redirect", "port_in_redirect", "server_name_in_redirect", "resolver", "resolver_timeout",
+	"ssl_buffer_size", "ssl_ciphers", "ssl_ecdh_curve", "ssl_prefer_server_ciphers", "ssl_protocols", "ssl_session_cache", "ssl_session_tickets", "ssl_session_timeout", "ssl_stapling", "ssl_stapling_verify",
 	"proxy_headers_hash_bucket_size", "proxy_headers_hash_max_size", "proxy_ignore_client_abort", "proxy_socket_keepalive",
 	"gzip", "gzip_buffers", "gzip_comp_level", "gzip_disable", "gzip_http_version", "gzip_min_length", "gzip_proxied", "gzip_types", "gzip_vary", "brotli", "brotli_comp_level", "brotli_types",
 	"client_body_buffer_size", "client_header_buffer_size", "client_max_body_size", "large_client_header_buffers", "chunked_transfer_encoding",

@@ -146,6 +146,9 @@ func answerOf(value string) (name string, ok bool) {
 	if strings.EqualFold(value, "$upstream_status") {
 		return AnswerStatus, true
 	}
+	if cookie, ok := strings.CutPrefix(value, "$upstream_cookie_"); ok && cookie != "" && strings.Trim(cookie, nameChars) == "" {
+		return AnswerCookie + cookie, true
+	}
 	name, ok = strings.CutPrefix(strings.ToLower(value), "$upstream_http_")
 	return strings.ReplaceAll(name, "_", "-"), ok && name != "" && strings.Trim(name, nameChars) == ""
 }

@@ -110,11 +110,14 @@ type Location struct {
 // Answer sets a variable after auth-url has responded.
 type Answer struct {
 	Variable int
-	Of       string // the name of an HTTP header in lower case, or AnswerStatus
+	Of       string // the name of an HTTP header in lower case, or one of the constants below
 }
 
-// AnswerStatus stands for the status of the response.
-const AnswerStatus = ":status"
+// AnswerStatus stands for the status of the response, and AnswerCookie begins the name of a cookie that it sets.
+const (
+	AnswerStatus = ":status"
+	AnswerCookie = ":cookie:"
+)
 
 // EditKind is how an Edit changes headers.
 type EditKind uint8
