@@ -29,12 +29,15 @@ func (v *conversion) route(c *claim.Claim) {
 	if c.Host != "" {
 		r.Hosts = []string{c.Host}
 	}
-	if v.bare[c] {
-		v.applyScript(&r, c)
-	} else if r.Closure == nil {
+	serves := r.Closure == nil && !v.bare[c]
+	if serves {
 		applySettings(&r, c, v.asks(c), v.settings)
+	}
+	if r.Closure == nil {
 		v.applyScript(&r, c)
 		r.ClientCert = v.certRules(c)
+	}
+	if serves {
 		v.applyGuards(&r, c)
 		applyController(&r, v.controller)
 		applyHeaders(&r, v.headers[c.Owner])
@@ -42,7 +45,7 @@ func (v *conversion) route(c *claim.Claim) {
 	if r.Redirect != nil {
 		r.DropGuards()
 		r.Compress = false
-	} else if r.Closure == nil && !v.bare[c] {
+	} else if serves && r.Closure == nil {
 		setPrefix(&r, v.asked[c.Owner].Forward.Prefix)
 		v.mirror(&r, c, v.asked[c.Owner].Mirror)
 	}
@@ -83,7 +86,7 @@ func (v *conversion) route(c *claim.Claim) {
 
 // setBackends sets the backends of a route to those of its claim.
 func (v *conversion) setBackends(r *config.Route, c *claim.Claim) {
-	if v.bare[c] {
+	if v.bare[c] && r.Closure == nil {
 		r.Order = afterAll // a route of a Gateway may have all paths of the host
 		r.Respond = &config.Respond{Status: 404, Body: "no route matches the host and path\n", Type: "text/plain; charset=utf-8"}
 		return
