@@ -56,6 +56,8 @@ type Subrequest struct {
 	// Headers are copied from a 2xx response to the request. What the client sent in headers of
 	// these names is dropped, on the routes of this entry only.
 	Headers []string
+	// Keep are the names, in lower case, of headers of its response that snippets use.
+	Keep []string
 	// Add are further headers of the request to the server. A variable may be empty; then the
 	// header is left out.
 	Add []HeaderValue

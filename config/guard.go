@@ -27,7 +27,7 @@ func (r *Route) LessGuarded(than *Route) bool {
 		r.admitsMore(than) ||
 		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
 		!r.InFlight.covers(than.InFlight) || !r.Limits.covers(than.Limits) ||
-		than.Script.mayRefuse() && !equal(r.Script, than.Script) ||
+		!r.Script.covers(than.Script) ||
 		than.ClientCert.mayRefuse() && !equal(r.ClientCert, than.ClientCert)
 }
 

@@ -115,7 +115,7 @@ type Route struct {
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure
 	// Order decides between routes of a host whose matches are equal in every other respect; nil:
-	// the order of the configuration decides. Only routes of the Gateway API have it.
+	// the order of the configuration decides. Only routes of objects have it.
 	Order *RouteOrder
 }
 

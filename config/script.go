@@ -5,14 +5,21 @@ import "github.com/weirproxy/weir/proxy/script"
 // Script is the nginx configuration of the snippets of an object, as far as package script knows it.
 type Script struct {
 	Host, Location string // of the host, and of the paths
-	// Namespace and Object are the values of the variables of nginx for the object.
-	Namespace, Object string
-	Refuses           bool // it may answer requests itself
+	// Namespace and Object are the values of the variables of nginx for the object, and the others those for the path.
+	Namespace, Object, Service, Port, Path, Server string
+	// At is the path of the route, if the script has locations. ingress-nginx writes a location for it.
+	At      Path
+	Refuses bool // it may answer requests itself
 }
 
 // Parse reads the script. The error names what weir does not support.
 func (s *Script) Parse() (*script.Program, error) {
-	return script.Parse(s.Host, s.Location, map[string]string{"namespace": s.Namespace, "ingress_name": s.Object})
+	return script.Parse(s.Host, s.Location, script.Constants(s.Namespace, s.Object, s.Service, s.Port, s.Path, s.Server))
+}
+
+// covers reports whether a request that s refuses is refused by o as well. s and o may be nil.
+func (o *Script) covers(s *Script) bool {
+	return !s.mayRefuse() || o != nil && o.Host == s.Host && o.Location == s.Location && o.Namespace == s.Namespace && o.Object == s.Object
 }
 
 // mayRefuse reports whether there is a script that may answer requests itself.

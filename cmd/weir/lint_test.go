@@ -157,7 +157,7 @@ func TestLintOfOtherObjects(t *testing.T) {
 	f(settings("enable-owasp-modsecurity-crs: 'true', block-user-agents: '~*(?=bot)'")+ingress("plain", ""),
 		"All paths of this Ingress answer 503", "the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx has keys", "remove these keys: block-user-agents, enable-owasp-modsecurity-crs.")
 	f(settings("global-auth-url: 'http://localhost/check'")+ingress("plain", ""), "in the ConfigMap ingress-nginx/ingress-nginx-controller of ingress-nginx, global-auth-url names localhost")
-	f(settings("whitelist-source-range: 10.0.0.0/8")+strings.Replace(ingress("plain", ""), `path: /, pathType: Prefix`, `path: /a, pathType: ImplementationSpecific`, 1), "remove these keys: whitelist-source-range.")
+	f(settings("whitelist-source-range: 10.0.0.0/8")+strings.Replace(ingress("plain", ""), `path: /, pathType: Prefix`, `path: /a+b, pathType: ImplementationSpecific`, 1), "remove these keys: whitelist-source-range.")
 
 	// ConfigMaps that annotations name.
 	custom := ingress("custom", nginx+"custom-headers: shop/headers")

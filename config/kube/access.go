@@ -69,7 +69,7 @@ func guardsOf(kind string, name config.ObjectName, names []string) *claim.Guards
 		return nil
 	}
 	return &claim.Guards{By: kind + " " + name.String(), Names: names, OfHost: slices.ContainsFunc(names, annotation.IsOfHost),
-		Text: slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, annotation.Traefik) })}
+		Text: slices.ContainsFunc(names, annotation.IsText)}
 }
 
 // serviceGuards returns the guards of a Service; nil: it has none, or does not exist.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
@@ -200,6 +201,21 @@ func portOf(s *corev1.Service, port claim.Port) (servicePort, error) {
 		return servicePort{}, fmt.Errorf("has no TCP port %s, and no other TCP port; add the port, or name another Service", asked)
 	}
 	return servicePort{}, fmt.Errorf("has no TCP port %s; use one of its TCP ports: %s", asked, strings.Join(known, ", "))
+}
+
+// portIn is the port of a Service that an Ingress means. ingress-nginx also finds it by its targetPort, which weir looks for
+// only if no port of the Service has the name or number. s may be nil.
+func portIn(s *corev1.Service, written networkingv1.ServiceBackendPort) claim.Port {
+	port := claim.Port(written)
+	if _, err := portOf(s, port); err == nil || s == nil || isExternal(s) {
+		return port
+	}
+	for _, p := range s.Spec.Ports {
+		if isTCP(&p) && p.TargetPort.String() == cmp.Or(port.Name, strconv.Itoa(int(port.Number))) {
+			return claim.Port{Number: p.Port}
+		}
+	}
+	return port
 }
 
 func isTCP(p *corev1.ServicePort) bool {

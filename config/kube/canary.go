@@ -102,7 +102,7 @@ func (v *conversion) canaryBackend(k *canary, c *claim.Claim) string {
 	if guards := v.serviceGuards(source); guards != nil {
 		return tell("The Service %s of this canary has annotations that restrict access, or may, and that weir does not support, so the main Ingress gets all requests of %s; remove these annotations.", source, c.Match)
 	}
-	b, err := v.serving(source, claim.Port(k.backend.Service.Port))
+	b, err := v.serving(source, portIn(v.service(source), k.backend.Service.Port))
 	if err != nil {
 		return tell("The backend of this canary for %s is %v. Until then, the main Ingress gets all requests.", c.Match, err)
 	}

@@ -90,12 +90,9 @@ func (v *conversion) award() map[config.ObjectName][]string {
 		if len(o.Certificates) == 0 {
 			continue
 		}
-		routed := map[string]bool{}
-		for _, host := range o.Hosts {
-			routed[host] = host != ""
-		}
+		rules := rulesOf(o)
 		for n := range o.Certificates {
-			v.offer(o, &o.Certificates[n], routed, offers)
+			v.offer(o, &o.Certificates[n], rules, offers)
 		}
 	}
 	served := map[config.ObjectName][]string{}
@@ -184,8 +181,35 @@ func (v *conversion) refuse(host, setting string, offers []claim.Offer) {
 	}
 }
 
+// ruleHostsOf are the hosts of the rules of an object.
+type ruleHostsOf struct {
+	routed   map[string]bool
+	unlisted []string        // the hosts, without wildcards, that no certificate of the object lists
+	below    map[string]bool // the wildcards above unlisted
+	tried    map[config.ObjectName]bool
+}
+
+func rulesOf(o *claim.Owner) *ruleHostsOf {
+	r := &ruleHostsOf{routed: map[string]bool{}, below: map[string]bool{}, tried: map[config.ObjectName]bool{}}
+	listed := map[string]bool{}
+	for i := range o.Certificates {
+		for _, written := range o.Certificates[i].Hosts {
+			if host, err := config.ParseHost(written); err == nil {
+				listed[host] = true
+			}
+		}
+	}
+	for _, host := range o.Hosts {
+		if r.routed[host] = host != ""; host != "" && !listed[host] && !strings.HasPrefix(host, "*.") {
+			r.unlisted = append(r.unlisted, host)
+			r.below[claim.WildcardOf(host)] = true
+		}
+	}
+	return r
+}
+
 // offer collects the offers of one certificate that an object names.
-func (v *conversion) offer(by *claim.Owner, c *claim.Certificate, routed map[string]bool, offers map[string][]claim.Offer) {
+func (v *conversion) offer(by *claim.Owner, c *claim.Certificate, rules *ruleHostsOf, offers map[string][]claim.Offer) {
 	o := claim.Offer{Owner: by, Secret: c.Secret}
 	var names coverage
 	usable := false
@@ -200,7 +224,7 @@ func (v *conversion) offer(by *claim.Owner, c *claim.Certificate, routed map[str
 	} else {
 		names, usable = p.covers, true
 	}
-	for _, host := range v.certificateHosts(by, c, routed, names) {
+	for _, host := range v.certificateHosts(by, c, rules, names) {
 		switch {
 		case usable && names.has(host), c.Secret.Name == "" && !usable && len(v.file.Certificates) > 0:
 			o.Worth = claim.Fitting // the names in the file's certificates are not known here
@@ -221,10 +245,11 @@ func (v *conversion) withoutSecret() string {
 }
 
 // certificateHosts are the hosts of a certificate: those that it lists and that also have a
-// rule. Without a list they are the hosts of the rules for which the certificate is
+// rule, and those of the rules for which it is valid and that no certificate of the object lists, as in
+// ingress-nginx. Without a list they are the hosts of the rules for which the certificate is
 // valid (without a Secret, all of them). A rule without a host gives no certificate to any
 // host: otherwise any author could choose it for all hosts.
-func (v *conversion) certificateHosts(by *claim.Owner, c *claim.Certificate, routed map[string]bool, names coverage) (hosts []string) {
+func (v *conversion) certificateHosts(by *claim.Owner, c *claim.Certificate, rules *ruleHostsOf, names coverage) (hosts []string) {
 	field, kind := by.Kind.TLS, by.Kind.Name
 	for _, written := range c.Hosts {
 		host, err := config.ParseHost(written)
@@ -235,13 +260,23 @@ func (v *conversion) certificateHosts(by *claim.Owner, c *claim.Certificate, rou
 			if !by.HasLost(host) {
 				v.on(by, event.ReasonHostTaken, "Another namespace owns the host %s in %s (kubernetes.host_ownership in weir's configuration), so weir uses no certificate of this %s for it; remove the host.", host, field, kind)
 			}
-		case !routed[host] && !routed[claim.WildcardOf(host)]:
+		case !rules.routed[host] && !rules.routed[claim.WildcardOf(host)] && rules.below[host] && names.has(host) && c.Secret.Name != "":
+			// the certificate is for unlisted hosts
+		case !rules.routed[host] && !rules.routed[claim.WildcardOf(host)]:
 			v.on(by, event.ReasonTLSHost, "The host %s in %s has no rule, so weir uses no certificate of this %s for it; add a rule, or remove the host from %[2]s.", host, field, kind)
 		default:
 			hosts = append(hosts, host)
 		}
 	}
 	if len(c.Hosts) > 0 {
+		if c.Secret.Name != "" && len(names) > 0 && !rules.tried[c.Secret] {
+			rules.tried[c.Secret] = true
+			for _, host := range rules.unlisted {
+				if names.has(host) {
+					hosts = append(hosts, host)
+				}
+			}
+		}
 		return hosts
 	}
 	for _, host := range by.Hosts {

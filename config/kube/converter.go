@@ -425,7 +425,7 @@ func (v *conversion) fork() *conversion {
 	g.auth, g.entries = map[*claim.Owner]*wantedAuth{}, map[string]*config.Auth{}
 	g.headers = map[*claim.Owner]*config.HeaderEdits{}
 	g.proxySSL, g.hostCerts, g.policies = map[*claim.Owner]*proxySSL{}, map[*claim.Owner]*hostCerts{}, map[string]config.TLSPolicy{}
-	g.moves = map[*claim.Claim]*config.Redirect{}
+	g.moves, g.bare = map[*claim.Claim]*config.Redirect{}, nil
 	return &g
 }
 

@@ -97,6 +97,10 @@ func (v *conversion) firstOf(name config.ObjectName) (port claim.Port) {
 
 // errorReport is what a default backend learns of a claim.
 func errorReport(c *claim.Claim) config.ErrorReport {
-	port := c.Backend.Port
-	return config.ErrorReport{Namespace: c.Owner.Name.Namespace, Ingress: c.Owner.Name.Name, Source: c.Backend.Name.Name, Port: cmp.Or(port.Name, strconv.Itoa(int(port.Number)))}
+	return config.ErrorReport{Namespace: c.Owner.Name.Namespace, Ingress: c.Owner.Name.Name, Source: c.Backend.Name.Name, Port: portText(c)}
+}
+
+// portText is the port of the Service as the Ingress writes it.
+func portText(c *claim.Claim) string {
+	return cmp.Or(c.Backend.Port.Name, strconv.Itoa(int(c.Backend.Port.Number)))
 }

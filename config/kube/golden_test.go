@@ -429,7 +429,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	policies := map[hostOn]string{}
 	claimed := map[matchOn]string{}
 	for _, route := range merged.Routes {
-		if route.FirstBackend() == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
+		if route.FirstBackend() == "" && !route.Answers() || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
 		checkObject(t, file, route)

@@ -16,6 +16,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/proxy/htpasswd"
+	"github.com/weirproxy/weir/proxy/script"
 )
 
 // This file reads the objects that annotations of an Ingress name to restrict access. If one of
@@ -192,10 +193,13 @@ func (v *conversion) authURL(owner *claim.Owner, a *annotation.AuthURL, suffix s
 	if err != nil {
 		return nil, err
 	}
-	s := &config.Subrequest{Backend: b.Name, Path: config.Template(a.Path), Host: a.Host, Method: a.Method, Headers: a.Headers,
+	s := &config.Subrequest{Backend: b.Name, Path: config.Template(a.Path), Host: a.Host, Method: a.Method, Headers: a.Headers, Keep: script.AnswersOf(v.asked[owner].Snippets.Location),
 		Add: []config.HeaderValue{{Name: "X-Auth-Request-Redirect", Value: config.Template(a.Redirect)}}, SignIn: config.Template(a.SignIn),
 		AlwaysCookies: a.AlwaysCookies, CacheBy: config.Template(a.CacheBy), Timeout: authTimeout}
 	s.Add = append(s.Add, headers...)
+	for _, h := range a.Add {
+		s.Add = append(s.Add, config.HeaderValue{Name: h.Name, Value: config.Template(h.Value)})
+	}
 	for _, r := range a.Cache {
 		s.Cache = append(s.Cache, config.CacheTime{Statuses: r.Statuses, For: r.For})
 	}

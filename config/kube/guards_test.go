@@ -40,6 +40,12 @@ func showGuards(r *config.Route) string {
 	}
 	if s := r.Script; s != nil {
 		fmt.Fprintf(&b, " script of %s/%s %q %q refuses %v", s.Namespace, s.Object, s.Host, s.Location, s.Refuses)
+		if s.Service+s.At.Value != "" {
+			fmt.Fprintf(&b, " for %s:%s %s at %v", s.Service, s.Port, s.Path, s.At)
+		}
+	}
+	if s := r.Respond; s != nil {
+		fmt.Fprintf(&b, " responds %d", s.Status)
 	}
 	if c := r.CORS; c != nil {
 		fmt.Fprintf(&b, " cors %+v", *c)

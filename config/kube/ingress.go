@@ -46,6 +46,14 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	slices.SortStableFunc(owner.Claims, func(a, b *claim.Claim) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(len(b.Written), len(a.Written)))
 	})
+	for _, host := range rulesOf(owner).unlisted {
+		if !owner.HasTLS(host) && slices.ContainsFunc(owner.Certificates, func(c claim.Certificate) bool {
+			s := v.secret(c.Secret)
+			return s != nil && v.look(s).covers.has(host)
+		}) {
+			owner.TLS[host] = true
+		}
+	}
 	v.readMoves(i)
 	v.readDefault(i)
 	return owner
@@ -124,7 +132,6 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 		c := v.claim(i, host, separated(path), path, &p.Backend)
 		c.Written, c.Type, c.Beginnings = p.Path, string(typeOf(p)), beginnings
 		c.Among = c.Among && !v.patterns.goesBefore(i.Ingress, host, p.Path)
-		c.Loose = !path.Expression && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/")
 	}
 }
 
@@ -160,7 +167,7 @@ func (v *conversion) destination(i *ingress, b *networkingv1.IngressBackend) cla
 		return claim.Backend{}
 	}
 	name := config.ObjectName{Namespace: i.Namespace, Name: b.Service.Name}
-	return claim.Backend{Supported: true, Name: name, Port: claim.Port(b.Service.Port), Protocol: i.protocol, Guards: v.serviceGuards(name)}
+	return claim.Backend{Supported: true, Name: name, Port: portIn(v.service(name), b.Service.Port), Protocol: i.protocol, Guards: v.serviceGuards(name)}
 }
 
 // separated is the path in names of routes.

@@ -148,6 +148,7 @@ type conversion struct {
 	further      map[*networkingv1.Ingress]map[string]bool // names by server-alias and from-to-www-redirect
 	rests        map[*networkingv1.Ingress][]string        // hosts that are redirected, except for paths of Ingresses
 	moves        map[*claim.Claim]*config.Redirect         // of claims that are only redirected
+	bare         map[*claim.Claim]bool                     // claims for whose requests only a server-snippet may do something
 	priorities   map[*claim.Owner]int                      // of Ingresses with Traefik's annotation for it
 	decision     *claim.Decision                           // about all claims
 

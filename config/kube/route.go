@@ -29,10 +29,15 @@ func (v *conversion) route(c *claim.Claim) {
 	if c.Host != "" {
 		r.Hosts = []string{c.Host}
 	}
-	if r.Closure == nil {
+	serves := r.Closure == nil && !v.bare[c]
+	if serves {
 		applySettings(&r, c, v.asks(c), v.settings)
+	}
+	if r.Closure == nil {
 		v.applyScript(&r, c)
 		r.ClientCert = v.certRules(c)
+	}
+	if serves {
 		v.applyGuards(&r, c)
 		applyController(&r, v.controller)
 		applyHeaders(&r, v.headers[c.Owner])
@@ -40,7 +45,7 @@ func (v *conversion) route(c *claim.Claim) {
 	if r.Redirect != nil {
 		r.DropGuards()
 		r.Compress = false
-	} else if r.Closure == nil {
+	} else if serves && r.Closure == nil {
 		setPrefix(&r, v.asked[c.Owner].Forward.Prefix)
 		v.mirror(&r, c, v.asked[c.Owner].Mirror)
 	}
@@ -81,6 +86,11 @@ func (v *conversion) route(c *claim.Claim) {
 
 // setBackends sets the backends of a route to those of its claim.
 func (v *conversion) setBackends(r *config.Route, c *claim.Claim) {
+	if v.bare[c] && r.Closure == nil {
+		r.Order = afterAll // a route of a Gateway may have all paths of the host
+		r.Respond = &config.Respond{Status: 404, Body: "no route matches the host and path\n", Type: "text/plain; charset=utf-8"}
+		return
+	}
 	r.Backend, r.Backends, r.Canary = v.backend(c), nil, nil
 	v.addCanary(r, c)
 	if r.Closure == nil {
@@ -96,7 +106,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{})              // it forwards nothing
 	redirect.Auth, redirect.Satisfy, redirect.Limits, redirect.CORS = "", "", nil, r.CORS // nginx answers OPTIONS before it redirects
 	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
-	redirect.Fallback, redirect.Mirror, redirect.Request, redirect.ClientCert, redirect.Compress = nil, nil, nil, nil, false
+	redirect.Respond, redirect.Fallback, redirect.Mirror, redirect.Request, redirect.ClientCert, redirect.Compress = nil, nil, nil, nil, nil, false
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -114,7 +114,7 @@ func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.Manag
 }
 
 // readPrefixes are the prefixes of the annotations that weir reads.
-var readPrefixes = []string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}
+var readPrefixes = append([]string{annotation.Nginx, annotation.Traefik, annotation.Own, oldClass}, annotation.HAProxy...)
 
 // slimMeta removes the labels, and the annotations that weir does not read.
 func slimMeta(m metav1.Object) {
@@ -143,7 +143,7 @@ func slimService(s *corev1.ServiceSpec) corev1.ServiceSpec {
 		kept.Ports = make([]corev1.ServicePort, 0, len(s.Ports))
 	}
 	for _, p := range s.Ports {
-		kept.Ports = append(kept.Ports, corev1.ServicePort{Name: shared(p.Name), Protocol: shared(p.Protocol), AppProtocol: p.AppProtocol, Port: p.Port})
+		kept.Ports = append(kept.Ports, corev1.ServicePort{Name: shared(p.Name), Protocol: shared(p.Protocol), AppProtocol: p.AppProtocol, Port: p.Port, TargetPort: p.TargetPort})
 	}
 	kept.Ports = sharedServicePorts.share(kept.Ports)
 	return kept

@@ -39,6 +39,8 @@ type Identity struct {
 	// OnlyGood means that the client gets Cookies only with responses that are no errors, as
 	// add_header of nginx does it.
 	OnlyGood bool
+	// Kept are headers of the server's response for snippets, with names in lower case.
+	Kept []IdentityField
 	// Response are headers that the server sets in the response to the client.
 	Response []extauthz.Change
 }
@@ -63,6 +65,9 @@ func (id *Identity) Size() (n int) {
 	}
 	for i := range id.Fields {
 		n += len(id.Fields[i].Name) + len(id.Fields[i].Value)
+	}
+	for i := range id.Kept {
+		n += len(id.Kept[i].Value)
 	}
 	for _, text := range id.Cookies {
 		n += len(text)

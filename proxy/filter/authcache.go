@@ -3,6 +3,7 @@ package filter
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 )
@@ -90,7 +91,7 @@ func (d *decisions) remove(key decisionKey, kept keptDecision) {
 // size returns about how much memory the decision takes, in bytes.
 func (d *decision) size() int {
 	n := 300
-	for _, f := range d.id.Fields {
+	for _, f := range slices.Concat(d.id.Fields, d.id.Kept) {
 		n += len(f.Name) + len(f.Value) + 32
 	}
 	for _, list := range [][]string{d.id.Cookies, d.challenges} {

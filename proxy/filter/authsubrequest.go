@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/script"
 )
 
 // subrequest lets another server decide on each request, as ngx_http_auth_request_module does it in
@@ -96,6 +98,9 @@ type decision struct {
 // decide reads a response of the server.
 func (a *subrequest) decide(res *message.Response) *decision {
 	d := &decision{status: res.Status, id: &Identity{OnlyGood: !a.settings.AlwaysCookies}}
+	if slices.Contains(a.settings.Keep, script.AnswerStatus) {
+		d.id.Kept = append(d.id.Kept, IdentityField{script.AnswerStatus, strconv.Itoa(res.Status)})
+	}
 	for i := range res.Fields {
 		if res.Fields[i].Dropped {
 			continue
@@ -103,9 +108,17 @@ func (a *subrequest) decide(res *message.Response) *decision {
 		name := res.Name(i)
 		switch {
 		case message.EqualFold(name, "set-cookie"):
-			d.id.Cookies = append(d.id.Cookies, string(res.Value(i)))
+			value := string(res.Value(i))
+			d.id.Cookies = append(d.id.Cookies, value)
+			if name, rest, _ := strings.Cut(value, "="); slices.Contains(a.settings.Keep, script.AnswerCookie+name) && d.id.kept(script.AnswerCookie+name) == "" {
+				text, _, _ := strings.Cut(rest, ";")
+				d.id.Kept = append(d.id.Kept, IdentityField{script.AnswerCookie + name, text})
+			}
 		case message.EqualFold(name, "www-authenticate"):
 			d.challenges = append(d.challenges, string(res.Value(i)))
+		}
+		if lower := strings.ToLower(string(name)); len(a.settings.Keep) > 0 && slices.Contains(a.settings.Keep, lower) {
+			d.id.Kept = append(d.id.Kept, IdentityField{lower, string(res.Value(i))})
 		}
 		for _, known := range a.settings.Headers {
 			if d.good() && message.EqualFold(name, strings.ToLower(known)) && len(res.Value(i)) > 0 {

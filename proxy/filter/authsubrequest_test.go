@@ -55,6 +55,30 @@ func (x *exchange) answering(status int, lines string, asked *int) (last *Questi
 	return last, req
 }
 
+// What snippets read of a response is kept, also in the cache.
+func TestSubrequestKeeps(t *testing.T) {
+	entry := subrequestEntry()
+	entry.Subrequest.Keep, entry.Subrequest.CacheBy = []string{"x-mail", ":status", ":cookie:s_1"}, "{host}"
+	entry.Subrequest.Cache = []config.CacheTime{{For: time.Minute}}
+	chain, asked := withServer(t, entry), 0
+	for range 2 {
+		x := newExchange("GET", "/")
+		x.answering(204, "X-Mail: a@b.test|x-mail: c|X-Other: d", &asked)
+		if chain.Answer(x); x.Identity().kept("x-mail") != "a@b.test, c" || x.Identity().kept(":status") != "204" || x.Identity().kept("x-other") != "" {
+			t.Errorf("the answer %q keeps %+v", x.answer, x.Identity())
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the server was asked %d times", asked)
+	}
+	x := newExchange("GET", "/")
+	x.host = "other.test"
+	x.answering(200, "Set-Cookie: s=0|Set-Cookie: s_1=a=b; Path=/|Set-Cookie: s_1=c", &asked)
+	if chain.Answer(x); x.Identity().kept(":cookie:s_1") != "a=b" {
+		t.Errorf("the cookie is kept as %+v", x.Identity())
+	}
+}
+
 func (x *exchange) with(lines string) *exchange {
 	for _, line := range strings.Split(lines, "|") {
 		if name, value, ok := strings.Cut(line, ": "); ok {

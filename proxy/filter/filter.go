@@ -171,8 +171,8 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(newCertRules(r.ClientCert))
 	}
 	s := newScript(r.Script)
-	if s != nil && len(s.host) > 0 {
-		c.add(&scriptSteps{s, s.host})
+	if s != nil && len(s.host)+len(s.locations) > 0 {
+		c.add(&scriptSteps{s, s.host, true})
 	}
 	if r.CORS != nil && r.CORS.AsNginx {
 		c.add(newNginxCORS(r.CORS))
@@ -180,7 +180,7 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(preflights{})
 	}
 	if s != nil && len(s.location) > 0 {
-		c.add(&scriptSteps{s, s.location})
+		c.add(&scriptSteps{s, s.location, false})
 	}
 	switch {
 	case r.Redirect == nil:

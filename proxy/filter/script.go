@@ -18,8 +18,11 @@ import (
 // scriptHeaders.
 type snippet struct {
 	host, location []scriptStep
+	locations      []scriptLocation
+	at             config.Path // the location that ingress-nginx writes for the route
 	confs          []scriptConf
 	variables      int
+	answers        []script.Answer
 }
 
 // scriptStep is a compiled script.Step.
@@ -36,6 +39,7 @@ type scriptConf struct {
 	request, response []scriptEdit
 	replaced          *message.Names // by request
 	media             string
+	expires           *script.Expires // nil: none
 }
 
 type scriptEdit struct {
@@ -76,9 +80,9 @@ func newScript(c *config.Script) *snippet {
 	if !p.Does() {
 		return nil
 	}
-	s := &snippet{host: newScriptSteps(p.Host), location: newScriptSteps(p.Location), variables: p.Variables}
+	s := &snippet{host: newScriptSteps(p.Host), location: newScriptSteps(p.Location), locations: newScriptLocations(p.Locations), at: c.At, variables: p.Variables, answers: p.Answers}
 	for _, c := range p.Confs {
-		conf := scriptConf{media: c.Type}
+		conf := scriptConf{media: c.Type, expires: c.Expires}
 		var names []string
 		for _, e := range c.Request {
 			conf.request = append(conf.request, newScriptEdit(e))
@@ -192,21 +196,28 @@ func (r *scriptRun) normalPath(x Exchange) []byte {
 
 // scriptSteps runs the steps of a host or a location.
 type scriptSteps struct {
-	of    *snippet
-	steps []scriptStep
+	of     *snippet
+	steps  []scriptStep
+	ofHost bool
 }
 
 // FilterName returns the key for weir explain.
 func (f *scriptSteps) FilterName() string { return "snippet" }
 
-// Answer returns true if a step has answered the request.
+// Answer returns true if a step, or a location of the host, has answered the request.
 func (f *scriptSteps) Answer(x Exchange) bool {
+	r := f.of.begin(x)
+	r.ended = false
+	return f.of.run(f.steps, x, r) || f.ofHost && f.of.locate(x, r)
+}
+
+// begin returns the state of the program for a request.
+func (s *snippet) begin(x Exchange) *scriptRun {
 	state := x.State()
 	if state.run == nil {
-		state.run = &scriptRun{variables: make([]string, f.of.variables)}
+		state.run = &scriptRun{variables: make([]string, s.variables)}
 	}
-	state.run.ended = false
-	return f.of.run(f.steps, x, state.run)
+	return state.run
 }
 
 func (s *snippet) run(steps []scriptStep, x Exchange, r *scriptRun) (answered bool) {
@@ -333,7 +344,7 @@ func (s *snippet) rewrite(step *scriptStep, x Exchange, r *scriptRun) (answered 
 	}
 	path, _, _ := bytes.Cut(to, question)
 	r.path = slices.Clone(message.Leveled(path))
-	r.ended = true
+	r.ended = !step.GoOn
 	return false
 }
 
@@ -345,6 +356,9 @@ func (f *scriptHeaders) FilterName() string { return "snippet" }
 
 // EditRequest sets headers for the endpoint.
 func (f *scriptHeaders) EditRequest(x Exchange) {
+	if len(f.of.answers) > 0 {
+		f.of.readAnswers(x)
+	}
 	conf, req := &f.of.confs[0], x.Request()
 	if len(conf.request) == 0 {
 		return
@@ -390,6 +404,9 @@ func (f *scriptHeaders) EditResponse(x Exchange, res *message.Response) {
 			e.remove(res)
 			e.write(x, res)
 		}
+	}
+	if conf.expires != nil && isGoodStatus(res.Status) {
+		setExpires(res, conf.expires)
 	}
 	for i := range conf.response {
 		if e := &conf.response[i]; e.Kind == script.AddAlways || e.Kind == script.Add && isGoodStatus(res.Status) {

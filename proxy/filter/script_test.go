@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -140,6 +141,107 @@ func TestScriptRewrites(t *testing.T) {
 		x.req.SetTarget(x.req.StoreString(path))
 		if chain.Answer(x); string(x.req.Bytes(x.req.Rewritten)) != want {
 			t.Errorf("%s becomes %q, want %q", path, x.req.Bytes(x.req.Rewritten), want)
+		}
+	}
+}
+
+// Locations of a server-snippet take requests from ingress-nginx's own ones as nginx chooses.
+func TestScriptLocations(t *testing.T) {
+	f := func(server string, at config.Path, request, want string) {
+		t.Helper()
+		chain := Compile(&config.Route{Backend: "b", Script: &config.Script{Host: server, At: at}, Redirect: &config.Redirect{Port: 443, Status: 308}}, nil)
+		method, path, _ := strings.Cut(request, " ")
+		x := newExchange(method, "/")
+		x.client = netip.MustParseAddrPort("10.0.0.7:1")
+		if err := x.req.SetTarget(x.req.StoreString(path)); err != nil {
+			t.Fatal(err)
+		}
+		chain.Answer(x)
+		if got := x.answer; got != want && (want != "" || !strings.HasPrefix(got, "308")) {
+			t.Errorf("%s at %v: %s is %q, want %q", server, at, request, got, want)
+		}
+	}
+	root, api, exact, pattern := config.Path{Value: "/"}, config.Path{Value: "/api"}, config.Path{Value: "/api", Exact: true}, config.Path{Value: "/api", Expression: true, Decoded: true}
+	xmlrpc := "location = /xmlrpc.php { deny all; }"
+	f(xmlrpc, root, "GET /xmlrpc.php", "403 snippet ")
+	f(xmlrpc, root, "POST //xmlrpc%2ephp?a", "403 snippet ")
+	f(xmlrpc, root, "GET /xmlrpc.php/", "")
+	f(xmlrpc, root, "GET /XMLRPC.php", "")
+	metrics := `location ~* /realms/[^/]+/metrics { return 403; }`
+	f(metrics, root, "GET /auth/REALMS/x/metrics/y", "403 snippet ")
+	f(metrics, root, "GET /auth/realms/metrics", "")
+	f(metrics, config.Path{Value: "/realms/x/metrics"}, "GET /realms/x/metrics", "") // ingress-nginx has an exact location for it
+	f(metrics, config.Path{Value: "/realms/x/metrics"}, "GET /realms/x/metrics/", "403 snippet ")
+	prefix := "location /api/admin { return 404; }"
+	f(prefix, api, "GET /api/admin/x", "404 snippet ")
+	f(prefix, root, "GET /api/administrator", "404 snippet ")
+	f(prefix, config.Path{Value: "/api/admin/x"}, "GET /api/admin/x/y", "") // the longer prefix
+	f("location /api { return 404; }", api, "GET /api/x", "")               // "/api/" is longer
+	f("location /api { return 404; }", config.Path{Value: "/api/"}, "GET /api", "404 snippet ")
+	f("location ~ /api { return 404; }", config.Path{Value: "/api/"}, "GET /api/", "")
+	f("location /api { return 404; }", exact, "GET /api", "")
+	f("location /api { return 404; }", pattern, "GET /api/x", "") // expressions go before prefixes
+	f("location ^~ /api { return 404; }", pattern, "GET /api/x", "404 snippet ")
+	f("location ~ /x { return 404; }", pattern, "GET /api/x", "404 snippet ")
+	f("location ~ /x { return 404; }", exact, "GET /api", "")
+	several := `location ^~ /static/ { return 200 s; } location ~ \.php$ { return 200 p; } location ~ ^/static { return 200 e; } location /st { return 200 t; }`
+	f(several, root, "GET /static/a.php", "200 snippet s")
+	f(several, root, "GET /a.php", "200 snippet p")
+	f(several, root, "GET /static", "200 snippet e")
+	f(several, root, "GET /st", "200 snippet t")
+	f("location /g { allow 10.0.0.0/8; deny all; }", root, "GET /g", "404 snippet ") // there is no such file
+	f("location /g { allow 10.0.0.0/8; deny all; }", root, "PUT /g", "405 snippet ")
+	f("location /g { deny 10.0.0.7; }", root, "GET /g", "403 snippet ")
+	f(`location /.well-known/matrix/server { default_type application/json; return 200 '{"m.server": "a.test:443"}'; }`, root, "GET /.well-known/matrix/server", `200 snippet {"m.server": "a.test:443"}`)
+	f("deny 10.0.0.7; location /g { }", root, "GET /g", "403 snippet ")
+	f("deny 10.0.0.7; location /g { allow all; }", root, "GET /g", "404 snippet ")
+	f("deny 10.0.0.7; location /g { return 200 all; }", root, "GET /g", "200 snippet all") // return comes before deny
+	f("location ~ ^/(a|b)/(.*)$ { return 301 https://$1.test/$2; }", root, "GET /b/c", "301 snippet this has moved")
+	f("rewrite ^/old(.*)$ /new$1; rewrite ^/new /newer last; return 403; location = /newer { return 200 ok; }", root, "GET /old/x", "200 snippet ok")
+	f("rewrite ^/old /new last; location /new { return 200 ok; }", root, "GET /old", "200 snippet ok")
+	f("rewrite ^/old /new; return 403;", root, "GET /old", "403 snippet ")
+	f("set $a 1; if ($request_method = TRACE) { return 405; } location = /h { if ($a = 1) { return 200 one; } }", root, "GET /h", "200 snippet one")
+}
+
+// expires replaces the HTTP headers of the endpoint; add_header comes after it.
+func TestScriptExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := func(server, location string, status int, want string) {
+			t.Helper()
+			if _, _, h := runScript(t, server, location, "GET /", status, "Expires: theirs|Cache-Control: theirs"); h != want {
+				t.Errorf("%s %s with %d: %q, want %q", server, location, status, h, want)
+			}
+		}
+		const theirs = "Expires: theirs|Cache-Control: theirs"
+		f("", "expires 1h;", 200, "Expires: Sat, 01 Jan 2000 01:00:00 GMT|Cache-Control: max-age=3600")
+		f("", "expires -1m;", 200, "Expires: Fri, 31 Dec 1999 23:59:00 GMT|Cache-Control: no-cache")
+		f("", "expires 0;", 200, "Expires: Sat, 01 Jan 2000 00:00:00 GMT|Cache-Control: max-age=0")
+		f("", "expires epoch;", 304, "Expires: Thu, 01 Jan 1970 00:00:01 GMT|Cache-Control: no-cache")
+		f("", "expires max; add_header Cache-Control public;", 200, "Expires: Thu, 31 Dec 2037 23:55:55 GMT|Cache-Control: max-age=315360000|Cache-Control: public")
+		f("", "expires 1h;", 404, theirs)
+		f("expires 1h;", "expires off;", 200, theirs)
+		f("expires epoch;", "", 200, "Expires: Thu, 01 Jan 1970 00:00:01 GMT|Cache-Control: no-cache")
+	})
+}
+
+// auth_request_set gives snippets what auth-url responds. Without an answer the variables are empty.
+func TestScriptAnswers(t *testing.T) {
+	c := Compile(&config.Route{Backend: "b", Script: &config.Script{Location: `auth_request_set $mail $upstream_http_x_mail; proxy_set_header X-Mail $mail; add_header X-Seen $mail; if ($mail) { return 403; }`}}, nil)
+	for _, id := range []*Identity{nil, {}, {Kept: []IdentityField{{"x-mail", "a@b.test"}, {"x-other", "c"}}}} {
+		x := newExchange("GET", "/")
+		x.with("X-Mail: forged")
+		x.identity, x.res.Status = id, 200
+		if c.Answer(x) {
+			t.Fatal("the condition holds before there is an answer")
+		}
+		want := ""
+		if id != nil && id.Kept != nil {
+			want = "X-Mail: a@b.test"
+		}
+		c.EditRequest(x)
+		c.EditResponse(x, &x.res)
+		if got := strings.Join(shown(&x.req.Head), "|"); got != want || strings.Contains(strings.Join(lines(&x.res.Head), "|"), "X-Seen") != (want != "") {
+			t.Errorf("with %+v the endpoint gets %q, the client %q", id, got, lines(&x.res.Head))
 		}
 	}
 }

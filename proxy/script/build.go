@@ -23,6 +23,11 @@ func Parse(host, location string, constants map[string]string) (*Program, error)
 	if err := b.read(host, true, outer); err != nil {
 		return nil, err
 	}
+	for i := range b.program.Locations {
+		if l := &b.program.Locations[i]; l.Access == nil {
+			l.Access = b.program.Access
+		}
+	}
 	if err := b.read(location, false, own); err != nil {
 		return nil, err
 	}
@@ -41,7 +46,11 @@ type builder struct {
 	program   *Program
 	variables map[string]int // of set
 	host      bool           // the text is that of a host
-	access    []Entry        // of the text
+	inside    bool           // of a location of the host
+	access    []Entry        // of the text, or of the location
+	conf      int            // the index of the changes of HTTP headers
+	early     bool           // nginx does not know the location yet, and so no constants
+	parents   []int          // the index of the outer changes, of each after the first; -1: those of the host
 }
 
 func (b *builder) read(text string, host bool, conf *Conf) error {
@@ -68,10 +77,13 @@ func (b *builder) read(text string, host bool, conf *Conf) error {
 // inherit adds the changes of the outer level to those of the inner level. nginx inherits add_header
 // only if the inner level has none.
 func (b *builder) inherit(outer *Conf) {
-	own := &b.program.Confs[0]
-	own.inherit(outer)
-	for i := range b.program.Confs[1:] { // blocks of if inherit from the location
-		b.program.Confs[i+1].inherit(own)
+	b.program.Confs[0].inherit(outer)
+	for i, parent := range b.parents { // blocks of if inherit from the location
+		from := outer
+		if parent >= 0 {
+			from = &b.program.Confs[parent]
+		}
+		b.program.Confs[i+1].inherit(from)
 	}
 }
 
@@ -82,7 +94,7 @@ func (c *Conf) inherit(outer *Conf) {
 		inherited = slices.DeleteFunc(inherited, adds)
 	}
 	c.Response = append(inherited, c.Response...)
-	c.Type = cmp.Or(c.Type, outer.Type)
+	c.Type, c.Expires = cmp.Or(c.Type, outer.Type), cmp.Or(c.Expires, outer.Expires)
 }
 
 // steps reads directives. Those that change HTTP headers go into conf.
@@ -115,10 +127,11 @@ func errUnknown(d directive) error {
 
 // insteadOf is what to write instead of directives that many snippets have.
 var insteadOf = map[string]string{
+	"access_by_lua_block":  "weir sends the client all cookies of the response of auth-url, so code for these is needless; let auth-url decide about access",
 	"location":             "write the path into an Ingress of its own, with the annotations for this path",
 	"proxy_pass":           "write the Service into the Ingress as its backend; for a server outside of the cluster, a Service of type ExternalName",
 	"auth_request":         "write the annotation auth-url",
-	"auth_request_set":     "write the annotation auth-response-headers, which sends HTTP headers of the response of auth-url to the Service under their own names; for cookies, auth-always-set-cookie",
+	"auth_request_set":     "write $upstream_http_NAME as its value, or the annotation auth-response-headers; for cookies, auth-always-set-cookie",
 	"auth_basic":           "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
 	"auth_basic_user_file": "write the annotation auth-type and those beside it; paths without authentication need an Ingress of their own",
 	"limit_req":            "write the annotation limit-rps or limit-rpm",
@@ -135,12 +148,15 @@ var insteadOf = map[string]string{
 
 func (b *builder) directive(d directive, conf *Conf, inIf bool) (*Step, error) {
 	name := d.words[0]
+	b.early = b.host && (b.inside || slices.Contains([]string{"if", "set", "return", "rewrite"}, name))
 	switch {
 	case name == "if" && d.open:
 		if inIf {
 			return nil, errors.New("an if within an if")
 		}
 		return b.ifBlock(d)
+	case name == "location" && d.open && b.host && !b.inside && !inIf:
+		return nil, b.location(d)
 	case d.open:
 		return nil, errUnknown(d)
 	case name == "set":
@@ -152,7 +168,7 @@ func (b *builder) directive(d directive, conf *Conf, inIf bool) (*Step, error) {
 	case name == "break" && len(d.words) == 1:
 		return &Step{Kind: Break}, nil
 	}
-	if inIf && (name == "allow" || name == "deny" || strings.HasPrefix(name, "proxy_")) || inIf && b.host {
+	if inIf && (name == "allow" || name == "deny" || name == "auth_request_set" || strings.HasPrefix(name, "proxy_")) || inIf && b.host && !b.inside {
 		return nil, fmt.Errorf("%s within an if", name)
 	}
 	return nil, b.edit(d, conf)
@@ -175,6 +191,13 @@ func (b *builder) edit(d directive, conf *Conf) error {
 	case name == "default_type" && len(words) == 1 && !strings.ContainsAny(words[0], "$\r\n"):
 		conf.Type = words[0]
 		return nil
+	case name == "expires" && len(words) == 1 && expiresOf(words[0]) != nil:
+		conf.Expires = expiresOf(words[0])
+		return nil
+	case name == "access_by_lua_block" && len(words) == 0 && !b.inside && !b.host:
+		return nil // see cookieLua
+	case name == "auth_request_set" && !b.inside:
+		return b.answer(d)
 	case (name == "allow" || name == "deny") && len(words) == 1:
 		b.access = append(b.access, Entry{name == "allow", words[0]})
 		return nil
@@ -188,9 +211,13 @@ func (b *builder) edit(d directive, conf *Conf) error {
 }
 
 // without are the directives that restrict no access, and that have no effect in weir: they are about
-// logs, sizes, times and compression.
+// logs, sizes, times, compression, the versions of TLS, and whom to trust.
 var without = []string{
-	"access_log", "charset", "error_log", "expires", "log_not_found", "server_tokens",
+	"access_log", "charset", "error_log", "expires", "log_not_found", "rewrite_log", "server_tokens", "uninitialized_variable_warn", "etag", "if_modified_since",
+	"real_ip_header", "real_ip_recursive", "set_real_ip_from", "ignore_invalid_headers", "underscores_in_headers", "keepalive_requests", "keepalive_time", "reset_timedout_connection",
+	"absolute_redirect", "port_in_redirect", "server_name_in_redirect", "resolver", "resolver_timeout",
+	"ssl_buffer_size", "ssl_ciphers", "ssl_ecdh_curve", "ssl_prefer_server_ciphers", "ssl_protocols", "ssl_session_cache", "ssl_session_tickets", "ssl_session_timeout", "ssl_stapling", "ssl_stapling_verify",
+	"proxy_headers_hash_bucket_size", "proxy_headers_hash_max_size", "proxy_ignore_client_abort", "proxy_socket_keepalive",
 	"gzip", "gzip_buffers", "gzip_comp_level", "gzip_disable", "gzip_http_version", "gzip_min_length", "gzip_proxied", "gzip_types", "gzip_vary", "brotli", "brotli_comp_level", "brotli_types",
 	"client_body_buffer_size", "client_header_buffer_size", "client_max_body_size", "large_client_header_buffers", "chunked_transfer_encoding",
 	"proxy_buffer_size", "proxy_buffering", "proxy_buffers", "proxy_busy_buffers_size", "proxy_http_version", "proxy_max_temp_file_size", "proxy_request_buffering", "proxy_no_cache",
@@ -201,6 +228,9 @@ var without = []string{
 // text reads a text with variables.
 func (b *builder) text(text string) (Text, error) {
 	return Split(text, func(name string) (Part, bool) {
+		if _, ok := b.constants[name]; ok && b.early && name != serverName {
+			return Part{}, true
+		}
 		if '1' <= name[0] && name[0] <= '9' && len(name) == 1 {
 			return Part{Variable: GroupPath + name}, true
 		}
@@ -241,23 +271,37 @@ func (b *builder) set(d directive) (*Step, error) {
 		return nil, errUnknown(d)
 	}
 	name := strings.ToLower(d.words[1][1:])
-	_, isNginx := Variable(name)
-	if isNginx || slices.Contains(reserved, name) || name == "" || strings.Trim(name, nameChars) != "" || b.constants[name] != "" {
-		return nil, fmt.Errorf("set of the variable $%s", name)
+	if err := b.checkSet(name); err != nil {
+		return nil, err
 	}
 	text, err := b.text(d.words[2])
 	if err != nil {
 		return nil, err
 	}
+	return &Step{Kind: Set, Variable: b.variable(name), Text: text}, nil
+}
+
+// checkSet returns why a snippet cannot set a variable, or nil.
+func (b *builder) checkSet(name string) error {
+	_, isNginx := Variable(name)
+	if isNginx || slices.Contains(reserved, name) || name == "" || strings.Trim(name, nameChars) != "" {
+		return fmt.Errorf("set of the variable $%s", name)
+	}
+	return nil
+}
+
+// variable returns the number of a variable.
+func (b *builder) variable(name string) int {
 	n, known := b.variables[name]
 	if !known {
 		n = b.program.Variables
 		b.variables[name] = n
 		b.program.Variables++
 	}
-	return &Step{Kind: Set, Variable: n, Text: text}, nil
+	return n
 }
 
+// reserved are the variables of nginx and of ingress-nginx that a snippet cannot set, besides those of Variable.
 var reserved = []string{"uri", "document_uri", "is_args", "https", "msec", "literal_dollar", "server_name", "server_port", "limit_rate", "namespace", "ingress_name", "service_name", "service_port", "location_path",
 	"proxy_upstream_name", "proxy_host", "pass_server_port", "pass_port", "proxy_alternative_upstream_name", "balancer_ewma_score", "cors", "auth_cookie",
 	"auth_path", "cache_key", "tmp_cache_key", "target", "redirect_to", "full_x_forwarded_for", "connection_upgrade", "req_id"}
@@ -286,12 +330,17 @@ func (b *builder) ifBlock(d directive) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Step{Kind: If, Condition: c, Block: block}
-	if len(conf.Response) > 0 || conf.Type != "" {
-		b.program.Confs = append(b.program.Confs, conf)
-		s.Conf = len(b.program.Confs) - 1
+	s := &Step{Kind: If, Condition: c, Block: block, Conf: b.conf}
+	if len(conf.Response) > 0 || conf.Type != "" || conf.Expires != nil {
+		s.Conf = b.addConf(conf, b.conf)
 	}
 	return s, nil
+}
+
+// addConf adds changes of HTTP headers within those of another index, and returns their index.
+func (b *builder) addConf(c Conf, within int) int {
+	b.program.Confs, b.parents = append(b.program.Confs, c), append(b.parents, within)
+	return len(b.parents)
 }
 
 func (b *builder) condition(words []string) (c Condition, err error) {
@@ -302,7 +351,7 @@ func (b *builder) condition(words []string) (c Condition, err error) {
 	if c.Of, err = b.text(words[0]); err != nil {
 		return c, err
 	}
-	if len(c.Of) != 1 || c.Of[0].Variable == "" && b.constants[strings.ToLower(words[0][1:])] == "" {
+	if _, isConstant := b.constants[strings.ToLower(words[0][1:])]; !isConstant && (len(c.Of) != 1 || c.Of[0].Variable == "") {
 		return c, unknown
 	}
 	if len(words) == 1 {
@@ -360,6 +409,8 @@ func (b *builder) returns(d directive) (s *Step, err error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case s.Status == 444:
+		return nil, &Unsupported{"return with the status 444, which closes the connection", "write return 403"}
 	case s.Status < 200 || s.Status > 599 || s.Status == 444 || s.Status == 499, s.Redirects() && len(s.Text) == 0:
 		return nil, fmt.Errorf("return with the status %d", s.Status)
 	}
@@ -370,52 +421,6 @@ func (b *builder) returns(d directive) (s *Step, err error) {
 func (s *Step) Redirects() bool {
 	return s.Status >= 301 && s.Status <= 303 || s.Status == 307 || s.Status == 308
 }
-
-// rewrite reads the directive rewrite. A rewrite to a path needs the flag break: without it, and with the flag last,
-// nginx looks for another location, which may belong to another Ingress with other guards.
-func (b *builder) rewrite(d directive) (s *Step, err error) {
-	if len(d.words) < 3 || len(d.words) > 4 {
-		return nil, errUnknown(d)
-	}
-	s = &Step{Kind: Rewrite, Match: d.words[1], KeepQuery: true}
-	if _, err = Compile(s.Match, false); err != nil {
-		return nil, err
-	}
-	to := d.words[2]
-	if rest, ends := strings.CutSuffix(to, "?"); ends {
-		to, s.KeepQuery = rest, false
-	}
-	if s.Text, err = b.value(d, to); err != nil {
-		return nil, err
-	}
-	flag := ""
-	if len(d.words) == 4 {
-		flag = d.words[3]
-	}
-	whole := strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme")
-	switch {
-	case flag == "permanent":
-		s.Status = 301
-	case flag == "redirect", whole:
-		s.Status = 302
-	case !strings.HasPrefix(to, "/"):
-		return nil, &Unsupported{fmt.Sprintf("rewrite to %q, which is no path", to), "write a path with a slash at its beginning, or a URL"}
-	case b.host:
-		return nil, &Unsupported{"rewrite for a whole host, after which nginx looks for the location of the new path", rewritePath}
-	case flag == "last" || flag == "":
-		with := "without a flag"
-		if flag != "" {
-			with = "with the flag last"
-		}
-		return nil, &Unsupported{"rewrite " + with + ", after which nginx looks for the location of the new path", "write the flag break if the Service of this path serves the new path as well; otherwise " + rewritePath}
-	case flag != "break":
-		return nil, errUnknown(d)
-	}
-	return s, nil
-}
-
-// rewritePath is what to write instead of a rewrite to another location.
-const rewritePath = "write an Ingress with the old path, the Service of the new path and rewrite-target; or write the flag redirect or permanent, with which clients request the new path"
 
 func (b *builder) addHeader(d directive, conf *Conf) (err error) {
 	e := Edit{Kind: Add}

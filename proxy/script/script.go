@@ -6,6 +6,7 @@
 package script
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 )
@@ -26,6 +27,12 @@ type Program struct {
 	// such directives of their own.
 	Access []Entry
 	OfHost bool
+	// Locations are those of the host, in their order. Each takes requests from the locations that ingress-nginx writes.
+	Locations []Location
+	// Moves means that a step of the host may change the path, after which nginx looks for the location of the new path.
+	Moves bool
+	// Answers are variables with a part of the response of auth-url; until then they are empty.
+	Answers []Answer
 	// Variables is the number of variables that set has.
 	Variables int
 	// Ignored are directives that have no effect in weir, in alphabetical order.
@@ -33,11 +40,11 @@ type Program struct {
 }
 
 // MayRefuse reports whether the program may answer requests itself.
-func (p *Program) MayRefuse() bool { return len(p.Host)+len(p.Location) > 0 }
+func (p *Program) MayRefuse() bool { return len(p.Host)+len(p.Location)+len(p.Locations) > 0 }
 
 // Does reports whether the program does anything besides Access.
 func (p *Program) Does() bool {
-	return p.MayRefuse() || slices.ContainsFunc(p.Confs, func(c Conf) bool { return len(c.Request)+len(c.Response) > 0 || c.Type != "" })
+	return p.MayRefuse() || slices.ContainsFunc(p.Confs, func(c Conf) bool { return len(c.Request)+len(c.Response) > 0 || c.Type != "" || c.Expires != nil })
 }
 
 // Kind is what a Step does.
@@ -63,6 +70,7 @@ type Step struct {
 	Status    int // of Return; of Rewrite: of the redirect, 0: the endpoint gets another path
 	Match     string
 	KeepQuery bool // of Rewrite: the query of the request is appended
+	GoOn      bool // of Rewrite: the steps after it run as well
 }
 
 // Condition compares a text.
@@ -78,7 +86,38 @@ type Conf struct {
 	Request  []Edit
 	Response []Edit
 	Type     string // of the bodies of Return; empty: that of nginx
+	Expires  *Expires
 }
+
+// Expires is the directive expires; nil: there is none.
+type Expires struct {
+	Off        bool
+	Expires    string // the HTTP header if it is fixed; empty: For after the response
+	Control    string // the value of Cache-Control
+	ForSeconds int    // may be negative
+}
+
+// Location is a location of a host that forwards nothing: it answers 403 if Access refuses the client, and otherwise as
+// Steps say, or as nginx does if there is no such file.
+type Location struct {
+	Kind   string // =, ^~, ~, ~* or empty, as in nginx
+	Path   string // text, or an expression
+	Steps  []Step
+	Access []Entry
+	Conf   int // the index of the changes of HTTP headers
+}
+
+// Answer sets a variable after auth-url has responded.
+type Answer struct {
+	Variable int
+	Of       string // the name of an HTTP header in lower case, or one of the constants below
+}
+
+// AnswerStatus stands for the status of the response, and AnswerCookie begins the name of a cookie that it sets.
+const (
+	AnswerStatus = ":status"
+	AnswerCookie = ":cookie:"
+)
 
 // EditKind is how an Edit changes headers.
 type EditKind uint8
@@ -103,4 +142,16 @@ type Edit struct {
 type Entry struct {
 	Allow   bool
 	Network string // an address, a network, or "all"
+}
+
+// Prefix returns the network of the entry. all means that it has every address.
+func (e Entry) Prefix() (p netip.Prefix, all, ok bool) {
+	if e.Network == "all" {
+		return p, true, true
+	}
+	if p, err := netip.ParsePrefix(e.Network); err == nil {
+		return p.Masked(), false, !p.Addr().Is4In6()
+	}
+	a, err := netip.ParseAddr(e.Network)
+	return netip.PrefixFrom(a, a.BitLen()), false, err == nil && a.Zone() == "" && !a.Is4In6()
 }

@@ -13,13 +13,22 @@ func show(p *Program) string {
 	if len(p.Host) > 0 {
 		fmt.Fprintf(&b, "host[%s] ", showSteps(p.Host))
 	}
+	for _, l := range p.Locations {
+		fmt.Fprintf(&b, "location%s %s[%s %v]%d ", l.Kind, l.Path, showSteps(l.Steps), l.Access, l.Conf)
+	}
 	b.WriteString(showSteps(p.Location))
+	for _, a := range p.Answers {
+		fmt.Fprintf(&b, " answer %d=%s", a.Variable, a.Of)
+	}
 	for i, c := range p.Confs {
 		for _, e := range c.Request {
 			fmt.Fprintf(&b, " %d:request %s=%s", i, e.Name, showText(e.Value))
 		}
 		for _, e := range c.Response {
 			fmt.Fprintf(&b, " %d:%s %s=%s", i, [...]string{"add", "always", "replace", "remove", "hide"}[e.Kind], e.Name, showText(e.Value))
+		}
+		if c.Expires != nil {
+			fmt.Fprintf(&b, " %d:expires %+v", i, *c.Expires)
 		}
 		if c.Type != "" {
 			fmt.Fprintf(&b, " %d:type %s", i, c.Type)
@@ -115,7 +124,25 @@ func TestParse(t *testing.T) {
 	f("return 200 \"ok\\n\"; default_type text/plain;", "return 200 ok\n 0:type text/plain")
 	f("return https://a.example$request_uri;", "return 302 https://a.example<uri>")
 	f("return 301 /new?$args;", "return 301 /new?<query>")
-	f("return 444;", "error: return with the status 444")
+	f("return 444;", "error: return with the status 444, which closes the connection")
+	f("expires 1h;", "0:expires {Off:false Expires: Control:max-age=3600 ForSeconds:3600}")
+	f("expires -1;", "0:expires {Off:false Expires: Control:no-cache ForSeconds:-1}")
+	f("expires 0;", "0:expires {Off:false Expires: Control:max-age=0 ForSeconds:0}")
+	f("expires off;", "0:expires {Off:true Expires: Control: ForSeconds:0}")
+	f("expires modified 1h; expires @15h; expires $a;", "ignored [expires]")
+	f("expires 1h; if ($uri) { expires max; }", "if <normal_path> {}1 0:expires {Off:false Expires: Control:max-age=3600 ForSeconds:3600} 1:expires {Off:false Expires:Thu, 31 Dec 2037 23:55:55 GMT Control:max-age=315360000 ForSeconds:0}")
+	f("real_ip_header X-A; ignore_invalid_headers off;", "ignored [ignore_invalid_headers real_ip_header]")
+	f("auth_request_set $mail $upstream_http_x_mail; proxy_set_header X-Mail $mail;", "answer 0=x-mail 0:request X-Mail=<set.0>")
+	f("auth_request_set $auth_cookie $upstream_http_set_cookie; add_header Set-Cookie $auth_cookie;", "answer 0=set-cookie 0:add Set-Cookie=<set.0>")
+	f("auth_request_set $auth_cookie $upstream_http_x;", "error: set of the variable $auth_cookie")
+	f("auth_request_set $host $upstream_http_x;", "error: set of the variable $host")
+	f("auth_request_set $a $upstream_status; add_header A $a;", "answer 0=:status 0:add A=<set.0>")
+	f("auth_request_set $a $upstream_cookie_B; add_header A $a;", "answer 0=:cookie:B 0:add A=<set.0>")
+	f("auth_request_set $a $sent_http_b;", "error: the directive auth_request_set")
+	f("access_by_lua_block {\n  if ngx.var.name_upstream_1 ~= \"\" then\n    ngx.header[\"Set-Cookie\"] = \"name_1=\" .. ngx.var.name_upstream_1 .. ngx.var.auth_cookie:match(\"(; .*)\")\n  end\n}\nadd_header A b;", "0:add A=b")
+	f("access_by_lua_block { if ngx.var.a ~= \"\" then ngx.exit(403) end }", "error: the directive access_by_lua_block")
+	f(`location /.well-known/matrix/server { return 200 '{"m.server": "a.example:443"}'; }`, "error: the directive location")
+	f("if ($uri) { auth_request_set $a $upstream_http_x; }", "error: auth_request_set within an if")
 	f("return 99;", "error: return with the status 99")
 	f("return 301;", "error: return with the status 301")
 	f("rewrite ^/old$ /new permanent;", "rewrite 301 ^/old$ /new true")
@@ -181,7 +208,7 @@ func TestInstead(t *testing.T) {
 func TestParseServer(t *testing.T) {
 	f := func(server, location, want string) {
 		t.Helper()
-		p, err := Parse(server, location, nil)
+		p, err := Parse(server, location, map[string]string{"namespace": "shop"})
 		got := ""
 		if err != nil {
 			got = "error: " + err.Error()
@@ -198,9 +225,23 @@ func TestParseServer(t *testing.T) {
 	f("deny 10.0.0.1;", "", "deny 10.0.0.1")
 	f("deny 10.0.0.1;", "allow all;", "allow all")
 	f("proxy_set_header X-A b;", "", "ignored [proxy_set_header]")
-	f("rewrite /a /b break;", "", "error: rewrite for a whole host, after which nginx looks for the location of the new path")
+	f("rewrite /a /b break;", "", "host[rewrite 0 /a /b true]")
+	f("if ($namespace) { return 403; } add_header A $namespace;", "", "host[if  {return 403 }0]  0:add A=shop") // its locations set it later
+	f("auth_request_set $a $upstream_http_x;", "add_header X-A $a;", "0:add X-A=<set.0>")
 	f("if ($host = c) { add_header A b; }", "", "error: add_header within an if")
-	f("location /a { deny all; }", "", "error: the directive location")
+	f("deny 10.0.0.1; location /a { deny all; } location = /b { return 301 /c; }", "", "location /a[ [{false all}]]1 location= /b[return 301 /c [{false 10.0.0.1}]]2  deny 10.0.0.1")
+	f(`location ~* \.php$ { return 403; } location ^~ /x/ { if ($uri) { return 404; } }`, "", `location~* \.php$[return 403  []]1 location^~ /x/[if <normal_path> {return 404 }2 []]2`)
+	f("add_header A b; location =/c { add_header C d; return 200 ok; }", "add_header E f;", "location= /c[return 200 ok []]1  0:add E=f 1:add C=d")
+	f("add_header A b; location /c { return 200 ok; }", "", "location /c[return 200 ok []]1  0:add A=b 1:add A=b")
+	for _, text := range []string{"proxy_pass http://a;", "root /srv;", "try_files $uri =404;", "auth_basic off;", "location /b { return 403; }"} {
+		if _, err := Parse("location /a { "+text+" }", "", nil); err == nil || !strings.Contains(err.Error(), "location /a with") && !errors.As(err, new(*Unsupported)) {
+			t.Errorf("a location with %s: %v", text, err)
+		}
+	}
+	f("location @named { return 403; }", "", `error: the location "@named"`)
+	f("location ~ /a(?!b) { return 403; }", "", "error: the regular expression \"/a(?!b)\" with a lookahead (\"(?!\")")
+	f("location /a { deny office; }", "", "error: allow or deny of office")
+	f("if ($uri) { location /a { deny all; } }", "", "error: the directive location")
 }
 
 func TestWhatProgramsDo(t *testing.T) {
@@ -221,10 +262,15 @@ func TestWhatProgramsDo(t *testing.T) {
 // No snippet makes Parse panic.
 func FuzzParse(f *testing.F) {
 	f.Add("if ($uri ~ \"a\") { return 403; } add_header A $1;", "set $a \"${host}\";")
+	f.Add("location ~ ^/a { deny all; expires 1h; }", "auth_request_set $a $upstream_http_b; add_header A $a;")
 	f.Add("more_set_headers 'A: b' # c", "rewrite ^/(.*) /$1 break;}")
 	f.Fuzz(func(t *testing.T, server, location string) {
 		if p, err := Parse(server, location, nil); err == nil && len(p.Confs) == 0 {
 			t.Error("there are no changes of headers")
+		}
+		AnswersOf(location)
+		if headers, _, err := Headers(location); err != nil && headers != nil {
+			t.Error("an error has headers")
 		}
 	})
 }

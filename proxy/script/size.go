@@ -30,7 +30,14 @@ type sizes struct {
 func checkSize(p *Program) error {
 	s := &sizes{set: make([]int, p.Variables), groups: headBytes, path: headBytes}
 	s.steps(p.Host)
+	for i := range p.Locations {
+		s.steps(p.Locations[i].Steps)
+	}
 	s.steps(p.Location)
+	for _, a := range p.Answers {
+		s.set[a.Variable] = max(s.set[a.Variable], headBytes)
+		s.sum = capped(s.sum + headBytes)
+	}
 	largest := 0 // only one of the changes of responses has an effect
 	for _, c := range p.Confs {
 		n := 0

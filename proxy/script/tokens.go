@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -18,6 +19,10 @@ const (
 	mostDirectives = 500
 	mostDepth      = 4 // of braces
 )
+
+// cookieLua matches the code of oauth2-proxy's documentation, which sends the client a second cookie of the response of
+// auth-url. weir sends all of them.
+var cookieLua = regexp.MustCompile(`^\s*if ngx\.var\.\w+ ~= "" then\s+ngx\.header\["Set-Cookie"\] = "[^"]+=" \.\. ngx\.var\.\w+ \.\. ngx\.var\.auth_cookie:match\("\(; \.\*\)"\)\s+end\s*$`)
 
 // lexer reads nginx configuration as ngx_conf_read_token does.
 type lexer struct {
@@ -66,7 +71,11 @@ func (l *lexer) directive(depth int) (d directive, end bool, err error) {
 			if len(d.words) == 0 || depth >= mostDepth {
 				return d, false, fmt.Errorf("a brace in the wrong place")
 			}
-			if d.words[0] != "if" { // the braces may contain another language, such as Lua
+			if lua, rest, closed := strings.Cut(l.text[1:], "}"); d.words[0] == "access_by_lua_block" && closed && cookieLua.MatchString(lua) {
+				l.text = rest
+				return d, false, nil
+			}
+			if d.words[0] != "if" && d.words[0] != "location" { // the braces may contain another language, such as Lua
 				return d, false, errUnknown(d)
 			}
 			l.text = l.text[1:]

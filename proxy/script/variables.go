@@ -30,6 +30,21 @@ var same = map[string]string{
 	"remote_addr": "client", "remote_user": "user", "req_id": "request_id", "request_id": "request_id",
 }
 
+// serverName is the constant that nginx knows before it has chosen a location.
+const serverName = "server_name"
+
+// Constants are the variables that ingress-nginx sets in a location, for a path of an Ingress and its Service, and the name of
+// the server. port is as the Ingress writes it. server is the host of the rule; if that is no single host, no snippet can use it.
+func Constants(namespace, ingress, service, port, path, server string) map[string]string {
+	upstream := namespace + "-" + service + "-" + port
+	all := map[string]string{"namespace": namespace, "ingress_name": ingress, "service_name": service, "service_port": port, "location_path": path,
+		"proxy_upstream_name": upstream, "proxy_host": upstream, "proxy_alternative_upstream_name": ""}
+	if server != "" && !strings.HasPrefix(server, "*") {
+		all[serverName] = server
+	}
+	return all
+}
+
 // Variable returns weir's name of a variable of nginx.
 func Variable(name string) (string, bool) {
 	name = strings.ToLower(name)

@@ -105,11 +105,16 @@ func IsOfHost(name string) bool {
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
+// IsText reports whether the controller that reads a guard compares prefixes as text: /api includes /apis. HAProxy's do so
+// for the type ImplementationSpecific.
+func IsText(name string) bool { return strings.HasPrefix(name, Traefik) || isHAProxy(name) }
+
 // context is the rest of the object that a rating depends on.
 type context struct {
 	hasTLS bool
 	paths  paths
 	wide   bool       // a rule of the Ingress is for more than one host
+	deep   bool       // a rule of the Ingress has another path than /
 	loose  *loosePath // ingress-nginx may apply the annotations to more paths than weir; nil: it does not
 
 	namespace, name string
@@ -118,7 +123,7 @@ type context struct {
 }
 
 func contextOf(i *networkingv1.Ingress) context {
-	c := context{hasTLS: len(i.Spec.TLS) > 0, wide: isWide(i), loose: loosePathOf(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
+	c := context{hasTLS: len(i.Spec.TLS) > 0, wide: isWide(i), deep: isDeep(i), loose: loosePathOf(i), namespace: i.Namespace, name: i.Name, values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		if key, ok := strings.CutPrefix(name, Nginx); ok {
 			c.values[general(key)] = strings.TrimSpace(i.Annotations[name])
@@ -157,12 +162,19 @@ func isWide(i *networkingv1.Ingress) bool {
 	})
 }
 
-// loosePath is a path that ingress-nginx compares in another way than weir: as text, or with special characters that are no
-// regular expression. Both are parts of a sentence.
+// isDeep reports whether a rule of the Ingress has another path than /.
+func isDeep(i *networkingv1.Ingress) bool {
+	return slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
+		return r.HTTP != nil && slices.ContainsFunc(r.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return len(p.Path) > 1 })
+	})
+}
+
+// loosePath is a path that ingress-nginx compares in another way than weir: with special characters, which clients spell
+// in several ways, or a regular expression that weir does not compare. Both are parts of a sentence.
 type loosePath struct{ is, instead string }
 
 func (l *loosePath) String() string {
-	return l.is + ", and weir cannot tell how far ingress-nginx protects it, so weir answers 503 for the Ingress; " + l.instead
+	return l.is + ", and weir would not protect each spelling that ingress-nginx protects, so weir answers 503 for the Ingress; " + l.instead
 }
 
 // loosePathOf returns the first such path of the Ingress; nil: it has none.
@@ -183,7 +195,6 @@ func loosePathOf(i *networkingv1.Ingress) *loosePath {
 
 func looseOf(p *networkingv1.HTTPIngressPath, patterns bool) *loosePath {
 	path := fmt.Sprintf("the path %.100q", p.Path)
-	isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
 	switch {
 	case p.Path == "" || p.Path == "/":
 		return nil
@@ -195,8 +206,6 @@ func looseOf(p *networkingv1.HTTPIngressPath, patterns bool) *loosePath {
 			return &loosePath{path + " has a bar outside of parentheses", "put the alternatives into parentheses, such as /(a|b)"}
 		}
 		return nil
-	case isText && !strings.HasSuffix(p.Path, "/"):
-		return &loosePath{path + " has the type ImplementationSpecific and no slash at its end", "write pathType: Prefix"}
 	}
 	if strings.ContainsFunc(p.Path, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-_.~", r))

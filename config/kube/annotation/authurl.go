@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/script"
 )
 
 // authURLs is the family of authentication by another server.
@@ -37,8 +39,13 @@ type AuthURL struct {
 	CacheBy       string // with variables; empty: no cache
 	Cache         []CacheTime
 	HeadersFrom   ConfigMap // with HTTP headers for the server
-	Global        bool      // the ConfigMap of ingress-nginx has the URL
+	// Add are further HTTP headers for the server, with variables in the values. Each replaces those before it.
+	Add    []Header
+	Global bool // the ConfigMap of ingress-nginx has the URL
 }
+
+// Header is an HTTP header. The value is a config.Template.
+type Header struct{ Name, Value string }
 
 // HostVariable stands for the host of the rule in the URL of an AuthURL.
 const HostVariable = "$host"
@@ -63,28 +70,30 @@ type CacheTime struct {
 const closedFor = "weir answers 503 for an Ingress that has it"
 
 const (
-	authSnippet   = "weir does not read nginx configuration, so " + closedFor + "; let the server of auth-url decide by the HTTP headers that it gets, and remove the annotation"
-	badAuthURL    = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
-	hostVariable  = "the host of the URL has a variable, and weir supports only the whole host $host, so " + closedFor + "; write the host"
-	wideHosts     = "the host of the URL is $host, and a rule of the Ingress has a wildcard or no host, so clients would choose the server; " + closedFor + "; write the host into the URL, or one rule for each host"
-	authURLText   = "the URL has %s, which weir does not support, so " + closedFor + "; take it out"
-	twoAuths      = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
-	noPathInURL   = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
-	badMethod     = "weir does not send this method, so " + closedFor + ", as ingress-nginx does for methods that it does not know; write GET"
-	badHeaders    = "the list has something other than names of HTTP headers, so " + closedFor + ", as ingress-nginx does; write names separated by commas"
-	badSignIn     = "ingress-nginx ignores the value, because it is no URL; clients get 401"
-	signInText    = "the URL has %s, which weir does not support, so clients get 401; take it out"
-	badParam      = "ingress-nginx ignores the value, and uses rd"
-	badRedirectTo = "ingress-nginx drops authentication for this value, so " + closedFor + "; write a URL without variables"
-	badCookie     = "ingress-nginx drops authentication for this value, so " + closedFor + "; write true or false"
-	badDuration   = "the value is no list of statuses and a time, so " + closedFor + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
-	badCacheKey   = "ingress-nginx ignores the value; weir asks the server for each request"
-	cacheText     = "the key has %s, which weir does not support, so weir asks the server for each request"
-	cacheHeaders  = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
-	authMap       = "each HTTP header of the ConfigMap replaces one of the same name that weir sends to the server of auth-url; nginx sends both"
-	badAuthMap    = "the value is no name of a ConfigMap, so " + closedFor + "; write namespace/name of a ConfigMap"
-	bareAuthMap   = "ingress-nginx answers 503 for a name without namespace; weir uses the ConfigMap in the namespace of the Ingress"
-	otherAuthMap  = "the ConfigMap is in another namespace, so " + closedFor + ", as ingress-nginx does; copy it into the namespace of the Ingress, or write allow-cross-namespace-resources: \"true\" into the ConfigMap of ingress-nginx"
+	authSnippet    = "weir does not support %s in this snippet, so " + closedFor + "; write proxy_set_header with names and variables that weir knows, or let the server of auth-url decide by the HTTP headers that it gets"
+	authSnippets   = "weir reads snippets only if allow-snippet-annotations is true in the ConfigMap of kubernetes.ingress_nginx, so " + closedFor + "; allow snippets, or write the HTTP headers into the ConfigMap of auth-proxy-set-headers"
+	authSnippetTwo = "%s replaces the HTTP header of this name that weir sends to the server of auth-url; nginx sends both"
+	badAuthURL     = "the value is no URL that weir can request, so " + closedFor + ", as ingress-nginx does; write one such as http://auth.shop.svc.cluster.local/check"
+	hostVariable   = "the host of the URL has a variable, and weir supports only the whole host $host, so " + closedFor + "; write the host"
+	wideHosts      = "the host of the URL is $host, and a rule of the Ingress has a wildcard or no host, so clients would choose the server; " + closedFor + "; write the host into the URL, or one rule for each host"
+	authURLText    = "the URL has %s, which weir does not support, so " + closedFor + "; take it out"
+	twoAuths       = "the Ingress has auth-type as well, and weir supports only one of them, so " + closedFor + "; remove one of them"
+	noPathInURL    = "weir requests the path /, and ingress-nginx an internal path of its own; write a path in auth-url"
+	badMethod      = "weir does not send this method, so " + closedFor + ", as ingress-nginx does for methods that it does not know; write GET"
+	badHeaders     = "the list has something other than names of HTTP headers, so " + closedFor + ", as ingress-nginx does; write names separated by commas"
+	badSignIn      = "ingress-nginx ignores the value, because it is no URL; clients get 401"
+	signInText     = "the URL has %s, which weir does not support, so clients get 401; take it out"
+	badParam       = "ingress-nginx ignores the value, and uses rd"
+	badRedirectTo  = "ingress-nginx drops authentication for this value, so " + closedFor + "; write a URL without variables"
+	badCookie      = "ingress-nginx drops authentication for this value, so " + closedFor + "; write true or false"
+	badDuration    = "the value is no list of statuses and a time, so " + closedFor + ", as ingress-nginx does; write one such as 200 202 10m, 401 1m"
+	badCacheKey    = "ingress-nginx ignores the value; weir asks the server for each request"
+	cacheText      = "the key has %s, which weir does not support, so weir asks the server for each request"
+	cacheHeaders   = "weir does not remember a response with Cache-Control, Expires, Vary or cookies"
+	authMap        = "each HTTP header of the ConfigMap replaces one of the same name that weir sends to the server of auth-url; nginx sends both"
+	badAuthMap     = "the value is no name of a ConfigMap, so " + closedFor + "; write namespace/name of a ConfigMap"
+	bareAuthMap    = "ingress-nginx answers 503 for a name without namespace; weir uses the ConfigMap in the namespace of the Ingress"
+	otherAuthMap   = "the ConfigMap is in another namespace, so " + closedFor + ", as ingress-nginx does; copy it into the namespace of the Ingress, or write allow-cross-namespace-resources: \"true\" into the ConfigMap of ingress-nginx"
 )
 
 func setAuthURL(_ string, c context, s *Settings) (Rating, string) {
@@ -130,9 +139,7 @@ func readAuthURL(c context) (a AuthURL, ratings map[string]because) {
 			note("auth-always-set-cookie", guard, badCookie)
 		}
 	}
-	if c.value("auth-snippet") != "" {
-		note("auth-snippet", guard, authSnippet)
-	}
+	a.readSnippet(c, note)
 	a.readHeadersFrom(c, note)
 	_, a.Global = c.keys["auth-url"]
 	if c.loose != nil {
@@ -221,6 +228,45 @@ func (a *AuthURL) readHeadersFrom(c context, note noter) {
 	}
 	a.HeadersFrom = ConfigMap{namespace, name}
 }
+
+// readSnippet reads auth-snippet. nginx sends its headers beside those of the same name that ingress-nginx writes, and weir in
+// their place.
+func (a *AuthURL) readSnippet(c context, note noter) {
+	const annotation = "auth-snippet"
+	text := c.value(annotation)
+	if text == "" {
+		return
+	}
+	headers, ignored, err := script.Headers(text)
+	switch {
+	case !c.allowsSnippets(annotation):
+		note(annotation, guard, authSnippets)
+		return
+	case err != nil:
+		note(annotation, guard, authSnippet, err)
+		return
+	case strings.Count(text, "$") > MaxVariables:
+		note(annotation, guard, authSnippet, fmt.Sprintf("more than %d variables", MaxVariables))
+		return
+	}
+	for _, h := range headers {
+		value, err := c.authText(h[1])
+		if err != nil {
+			note(annotation, guard, authSnippet, err)
+			return
+		}
+		a.Add = append(a.Add, Header{h[0], value})
+		if slices.Contains(toAuth, strings.ToLower(h[0])) {
+			note(annotation, Near, authSnippetTwo, h[0])
+		}
+	}
+	if len(ignored) > 0 {
+		note(annotation, Near, snippetNear, strings.Join(ignored, ", "))
+	}
+}
+
+// toAuth are the HTTP headers that weir and ingress-nginx send to the server of auth-url.
+var toAuth = []string{"x-original-uri", "x-original-url", "x-original-method", "x-scheme", "x-sent-from", "x-real-ip", "x-forwarded-for", "x-request-id", "x-auth-request-redirect"}
 
 func (a *AuthURL) readMethodAndHeaders(c context, note noter) {
 	a.Method = c.value("auth-method")

@@ -26,7 +26,7 @@ func TestAuthURL(t *testing.T) {
 			t.Errorf("%q sets %s because of %q", pairs, text, got)
 		}
 	}
-	f("{URL:http://auth.shop.svc:8080 Path:/check Host:auth.shop.svc Method: Headers:[] SignIn: Redirect:{uri} AlwaysCookies:false CacheBy: Cache:[] HeadersFrom:{Namespace: Name:} Global:false}", "", "auth-url", "http://auth.shop.svc:8080/check")
+	f("{URL:http://auth.shop.svc:8080 Path:/check Host:auth.shop.svc Method: Headers:[] SignIn: Redirect:{uri} AlwaysCookies:false CacheBy: Cache:[] HeadersFrom:{Namespace: Name:} Add:[] Global:false}", "", "auth-url", "http://auth.shop.svc:8080/check")
 	f("URL:https://auth.test Path:/ Host:auth.test", "internal path", "auth-url", "https://auth.test")
 	f("Path:/check?a={uri}&h={host} ", "", "auth-url", check+"?a=$request_uri&h=$host")
 	f("Path:/?q= ", "", "auth-url", "http://auth.shop.svc?q=$args")
@@ -43,7 +43,7 @@ func TestAuthURL(t *testing.T) {
 	f("closed", "the variable $uri", "auth-url", check+"$uri")
 	f("closed", "$arg_", "auth-url", check+"?a=$arg_b")
 	f("closed", "auth-type", "auth-type", "basic", "auth-secret", "x")
-	f("closed", "does not read nginx configuration", "auth-snippet", "proxy_set_header A b;")
+	f("closed", "allow-snippet-annotations", "auth-snippet", "proxy_set_header A b;")
 	f("HeadersFrom:{Namespace:shop Name:auth-headers}", "replaces one of the same name", "auth-proxy-set-headers", "shop/auth-headers")
 	f("HeadersFrom:{Namespace:shop Name:auth-headers}", "without namespace", "auth-proxy-set-headers", "auth-headers")
 	f("closed", "another namespace", "auth-proxy-set-headers", "other/auth-headers")
@@ -75,6 +75,35 @@ func TestAuthURL(t *testing.T) {
 		f("closed", "no list of statuses", "auth-cache-duration", bad)
 	}
 	f("Method:", "", "auth-keepalive", "10", "auth-keepalive-share-vars", "true")
+}
+
+// auth-snippet sets HTTP headers for the server.
+func TestAuthSnippet(t *testing.T) {
+	f := func(snippet, want string, closed bool, why string) {
+		t.Helper()
+		i := ingressWith(map[string]string{"auth-url": "http://auth.shop.svc/check", "auth-snippet": snippet})
+		i.Annotations[OfController+"allow-snippet-annotations"] = "true"
+		shut, got := ratingsOf(i)
+		if headers := fmt.Sprint(SettingsOf(i).AuthURL.Add); headers != want || shut != closed || !strings.Contains(got, why) || why == "" && got != "" {
+			t.Errorf("%q sets %s, closed: %v, because of %q", snippet, headers, shut, got)
+		}
+	}
+	f("proxy_set_header X-Forwarded-Host $http_host;", "[{X-Forwarded-Host {authority}}]", false, "") // authentik
+	f("proxy_set_header X-Forwarded-Method $request_method; # Authelia\nproxy_set_header X-A \"a b\";", "[{X-Forwarded-Method {method}} {X-A a b}]", false, "")
+	f("proxy_set_header X-A b; proxy_set_header x-a c;", "[{x-a c}]", false, "")
+	f("proxy_set_header X-Forwarded-Proto $scheme; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", "[{X-Forwarded-Proto {scheme}}]", false, "nothing for proxy_set_header X-Forwarded-For")
+	f("proxy_set_header X-Original-URI $request_uri;", "[{X-Original-URI {uri}}]", false, "nginx sends both")
+	f("proxy_set_header Authorization $http_authorization; proxy_read_timeout 5s;", "[{Authorization {header.authorization}}]", false, "nothing for proxy_read_timeout")
+	for snippet, why := range map[string]string{"proxy_set_header Host a.example;": "the HTTP header Host", "proxy_set_header A $uri;": "the variable $uri", "proxy_pass http://a;": "the directive proxy_pass",
+		"proxy_set_header A b": "no semicolon", "deny all;": "the directive deny", "proxy_set_header A \"b\\nC: d\";": "control character", "if ($uri) { return 200; }": "the directive if",
+		"proxy_set_header A \"" + strings.Repeat("$host", 33) + "\";": "more than 32 variables"} {
+		f(snippet, "[]", true, why)
+	}
+	i := ingressWith(map[string]string{"auth-url": "http://auth.shop.svc/check", "auth-snippet": "proxy_set_header A b;"})
+	i.Annotations[OfController+"auth-snippet"] = "proxy_set_header A b;" // global-auth-snippet
+	if closed, why := ratingsOf(i); closed || len(SettingsOf(i).AuthURL.Add) != 1 {
+		t.Errorf("a snippet of the ConfigMap: %v, %q", closed, why)
+	}
 }
 
 // $host is the host of the rule. A rule for more than one host closes the Ingress, because clients would choose the server.
@@ -145,7 +174,11 @@ func init() {
 	add("auth-cache-duration", "other lists", "auth-cache-duration", "200")
 	add("auth-always-set-cookie", "`true`, `false`", "auth-always-set-cookie", "true")
 	add("auth-always-set-cookie", "others than `true` and `false`", "auth-always-set-cookie", "x")
-	add("auth-snippet", "beside `auth-url`", "auth-snippet", "x")
+	add("auth-snippet", "not allowed", "auth-snippet", "proxy_set_header A b;")
+	for _, one := range [][2]string{{"`proxy_set_header` with variables that weir knows", "proxy_set_header A b;"}, {"HTTP headers that ingress-nginx sends as well", "proxy_set_header X-Real-IP b;"}, {"with something else", "deny all;"}} {
+		add("auth-snippet", one[0]+", allowed", "auth-snippet", one[1])
+		keysOf[one[0]+", allowed"] = map[string]string{"allow-snippet-annotations": "true"}
+	}
 	add("auth-proxy-set-headers", "a name with its namespace, that of the Ingress ", "auth-proxy-set-headers", "shop/x")
 	keysOf["a name with its namespace, that of the Ingress "] = map[string]string{"allow-cross-namespace-resources": "true"}
 	add("auth-proxy-set-headers", "a name without a namespace ", "auth-proxy-set-headers", "x")

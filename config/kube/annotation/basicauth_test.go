@@ -46,9 +46,9 @@ func TestBasicAuth(t *testing.T) {
 func TestBasicAuthAndPaths(t *testing.T) {
 	i := ingressWith(map[string]string{"auth-type": "basic", "auth-secret": "users"})
 	i.Spec.Rules = []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-		Paths: []networkingv1.HTTPIngressPath{{Path: "/a"}}}}}}
-	if closed, why := ratingsOf(i); !closed || !strings.Contains(why, "weir cannot tell") || SettingsOf(i).BasicAuth != (BasicAuth{}) {
-		t.Errorf("a prefix that is text is closed: %v, because of %q", closed, why)
+		Paths: []networkingv1.HTTPIngressPath{{Path: "/a b"}}}}}}
+	if closed, why := ratingsOf(i); !closed || !strings.Contains(why, "each spelling") || SettingsOf(i).BasicAuth != (BasicAuth{}) {
+		t.Errorf("a path with special characters is closed: %v, because of %q", closed, why)
 	}
 }
 

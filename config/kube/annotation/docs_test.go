@@ -31,7 +31,7 @@ func looseIn(words string) *loosePath {
 	if !strings.Contains(words, "with other paths") {
 		return nil
 	}
-	return &loosePath{"the Ingress has a path of special characters, a path of type ImplementationSpecific that does not end in a slash, or a regular expression that RE2 does not know or that has a bar outside of parentheses",
+	return &loosePath{"the Ingress has a path of special characters, or a regular expression that RE2 does not know or that has a bar outside of parentheses",
 		"write paths of type Prefix or Exact, or regular expressions with use-regex"}
 }
 

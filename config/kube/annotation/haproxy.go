@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// haproxyPrefixes are the prefixes of HAProxy Ingress and of HAProxy's own controller, which share many names.
-var haproxyPrefixes = []string{"haproxy-ingress.github.io/", "ingress.kubernetes.io/", "haproxy.org/", "haproxy.com/"}
+// HAProxy are the prefixes of HAProxy Ingress and of HAProxy's own controller, which share many names.
+var HAProxy = []string{"haproxy-ingress.github.io/", "ingress.kubernetes.io/", "haproxy.org/", "haproxy.com/"}
 
 // haproxy has the common annotations of both controllers. weir applies none of them. It answers 503 for an Ingress with
 // an annotation that restricts access, because otherwise everybody would have access. weir lint reports every annotation
@@ -59,13 +59,13 @@ func haproxyAll(names string, j judge) {
 
 // isHAProxy reports whether a name has a prefix of HAProxy's controllers.
 func isHAProxy(name string) bool {
-	return slices.ContainsFunc(haproxyPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc(HAProxy, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // rateHAProxy rates an annotation of HAProxy's controllers. ok is false if weir does not know the annotation, if its value
 // is empty, or if the object has an annotation of ingress-nginx with the same name: many charts write both.
 func rateHAProxy(name, value string, all map[string]string) (rating Rating, why string, ok bool) {
-	for _, prefix := range haproxyPrefixes {
+	for _, prefix := range HAProxy {
 		short, has := strings.CutPrefix(name, prefix)
 		if !has {
 			continue

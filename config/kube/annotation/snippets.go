@@ -34,20 +34,13 @@ const (
 	snippetShut  = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; take it out, and do the same in the application or in weir's configuration"
 	snippetNear  = "weir does nothing for %s"
 	snippetAny   = "the snippet has allow or deny, and weir does not combine these with satisfy: any, so weir answers 503 for an Ingress that has it; write allowlist-source-range"
+	snippetReal  = "the snippet has real_ip_header, weir takes the addresses of clients from nobody whom a tenant names, and the Ingress lists addresses, so weir answers 503 for an Ingress that has it; list the proxies in trust_forwarded of the listener, and take the directive out"
 	snippetLoose = "the snippet may refuse requests; %s"
 )
 
-// allowsSnippets reports whether the ConfigMap of the controller allows snippets, or has them itself.
-func (c context) allowsSnippets() bool {
-	if isTrue(c.keys["allow-snippet-annotations"]) {
-		return true
-	}
-	for _, name := range []string{"server-snippet", "configuration-snippet"} {
-		if c.value(name) != c.keys[name] {
-			return false
-		}
-	}
-	return true
+// allowsSnippets reports whether the ConfigMap of the controller allows snippets, or has those with these names itself.
+func (c context) allowsSnippets(names ...string) bool {
+	return isTrue(c.keys["allow-snippet-annotations"]) || !slices.ContainsFunc(names, func(name string) bool { return c.value(name) != c.keys[name] })
 }
 
 func rateSnippets(name string) func(string, context) (Rating, string) {
@@ -55,7 +48,7 @@ func rateSnippets(name string) func(string, context) (Rating, string) {
 		switch r, _ := snippet(value, c); {
 		case r == Exact:
 			return Exact, "" // it is empty
-		case c.allowsSnippets():
+		case c.allowsSnippets("server-snippet", "configuration-snippet"):
 		case r == guard:
 			return guard, snippetOut
 		default:
@@ -91,7 +84,7 @@ func RefusedSnippets(i *networkingv1.Ingress) (why []string) {
 func readSnippets(c context) (s Snippets, ratings map[string]because) {
 	ratings = map[string]because{}
 	host, location := c.value("server-snippet"), c.value("configuration-snippet")
-	if !c.allowsSnippets() {
+	if !c.allowsSnippets("server-snippet", "configuration-snippet") {
 		return s, ratings
 	}
 	ok := true
@@ -118,7 +111,14 @@ func readSnippets(c context) (s Snippets, ratings map[string]because) {
 // host is text and location is empty. For a configuration-snippet, host is the server-snippet and
 // location is text.
 func (c context) rateSnippet(host, location, text string) because {
-	p, err := script.Parse(host, location, c.constants())
+	server := "a.example"
+	if c.wide {
+		server = ""
+	}
+	p, err := script.Parse(host, location, script.Constants(c.namespace, c.name, "", "", "", server))
+	if err == nil && p.Moves && c.deep {
+		err = script.ErrMoves
+	}
 	if err != nil {
 		r, _ := snippet(text, c)
 		var u *script.Unsupported
@@ -138,8 +138,10 @@ func (c context) rateSnippet(host, location, text string) because {
 		return because{guard, fmt.Sprintf(snippetShut, err)}
 	case len(p.Access) > 0 && c.value("satisfy") == "any":
 		return because{guard, snippetAny}
-	case c.loose != nil && (p.MayRefuse() || len(p.Access) > 0):
+	case c.loose != nil && location != c.keys["configuration-snippet"] && (len(p.Location) > 0 || len(p.Access) > 0 && !p.OfHost): // other snippets are for all paths
 		return because{guard, fmt.Sprintf(snippetLoose, c.loose)}
+	case slices.Contains(p.Ignored, "real_ip_header") && (len(p.Access) > 0 || c.value("whitelist-source-range")+c.value("allowlist-source-range")+c.value("denylist-source-range") != ""):
+		return because{guard, snippetReal}
 	case len(p.Ignored) > 0:
 		return because{Near, fmt.Sprintf(snippetNear, strings.Join(p.Ignored, ", "))}
 	}

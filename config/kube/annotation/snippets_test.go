@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/weirproxy/weir/proxy/script"
 )
 
@@ -29,7 +31,14 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	f(m{"server-snippet": "set $a b;", "configuration-snippet": "add_header A $a;"}, Snippets{"set $a b;", "add_header A $a;"}, false, "")
 	f(m{"configuration-snippet": "add_header A $a;"}, Snippets{}, false, "does not support the variable $a")
 	f(m{"configuration-snippet": "proxy_set_header A $a;"}, Snippets{}, true, "the variable $a")
-	f(m{"server-snippet": "location /a { deny all; }", "configuration-snippet": "add_header A b;"}, Snippets{}, true, "the directive location")
+	f(m{"server-snippet": "location /a { deny all; }", "configuration-snippet": "add_header A b;"}, Snippets{"location /a { deny all; }", "add_header A b;"}, false, "")
+	f(m{"server-snippet": "location /a { proxy_pass http://b; }"}, Snippets{}, true, "location /a with the directive proxy_pass")
+	f(m{"configuration-snippet": "location /a { deny all; }"}, Snippets{}, true, "the directive location")
+	f(m{"configuration-snippet": "proxy_set_header A \"$service_name $proxy_upstream_name\";"}, Snippets{Location: "proxy_set_header A \"$service_name $proxy_upstream_name\";"}, false, "")
+	f(m{"configuration-snippet": "real_ip_header A;"}, Snippets{Location: "real_ip_header A;"}, false, "nothing for real_ip_header")
+	f(m{"server-snippet": "real_ip_header A;\ndeny 10.0.0.1;"}, Snippets{}, true, "trust_forwarded")
+	f(m{"server-snippet": "real_ip_header A;", "denylist-source-range": "10.0.0.1"}, Snippets{}, true, "trust_forwarded")
+	f(m{"configuration-snippet": "access_by_lua_block { ngx.exit(403) }"}, Snippets{}, true, "cookies of the response of auth-url")
 	f(m{"server-snippet": "add_header A b;", "configuration-snippet": "auth_basic a;"}, Snippets{}, true, "the directive auth_basic")
 	f(m{"configuration-snippet": "gzip on; proxy_read_timeout 1h;"}, Snippets{Location: "gzip on; proxy_read_timeout 1h;"}, false, "nothing for gzip, proxy_read_timeout")
 	f(m{"configuration-snippet": "allow 10.0.0.0/8; deny all;"}, Snippets{Location: "allow 10.0.0.0/8; deny all;"}, false, "")
@@ -37,6 +46,22 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	f(m{"configuration-snippet": "deny all;", "satisfy": "any"}, Snippets{}, true, "satisfy: any")
 	f(m{"server-snippet": "deny all;", "satisfy": "any"}, Snippets{}, true, "satisfy: any")
 
+	f(m{"server-snippet": "return 301 https://$server_name/x;"}, Snippets{Host: "return 301 https://$server_name/x;"}, false, "")
+	wide := ingressWith(m{"server-snippet": "return 301 https://$server_name/x;"})
+	wide.Annotations[OfController+"allow-snippet-annotations"] = "true"
+	wide.Spec.Rules = []networkingv1.IngressRule{{Host: "*.example"}}
+	if closed, why := ratingsOf(wide); !closed || !strings.Contains(why, "$server_name") {
+		t.Errorf("the name of a server for many hosts: %v, %q", closed, why)
+	}
+	deep := ingressOf([]string{"/", "/a"}, "server-snippet: rewrite ^/b /c last;")
+	deep.Annotations[OfController+"allow-snippet-annotations"] = "true"
+	if closed, why := ratingsOf(deep); !closed || !strings.Contains(why, "other paths than /") {
+		t.Errorf("a rewrite of a host with paths: %v, %q", closed, why)
+	}
+	deep.Spec.Rules[0].HTTP.Paths = deep.Spec.Rules[0].HTTP.Paths[:1]
+	if closed, why := ratingsOf(deep); closed || why != "" {
+		t.Errorf("a rewrite of a host without paths: %v, %q", closed, why)
+	}
 	i := ingressWith(m{"configuration-snippet": "return 403;"})
 	if closed, why := ratingsOf(i); !closed || !strings.Contains(why, "allow-snippet-annotations") {
 		t.Errorf("a snippet that is not allowed: %v, %q", closed, why)
@@ -45,6 +70,28 @@ func TestSnippetsOfIngresses(t *testing.T) {
 	if closed, why := ratingsOf(i); closed || SettingsOf(i).Snippets.Location == "" {
 		t.Errorf("a snippet of the ConfigMap: %v, %q", closed, why)
 	}
+}
+
+// A snippet that may refuse requests needs paths that mean the same in weir, unless it is for all paths.
+func TestSnippetsAndPaths(t *testing.T) {
+	f := func(path, name, value string, ofConfigMap, closed bool) {
+		t.Helper()
+		i := ingressOf([]string{path}, name+": "+value)
+		i.Annotations[OfController+"allow-snippet-annotations"] = "true"
+		if ofConfigMap {
+			i.Annotations[OfController+name] = value
+		}
+		if got, why := ratingsOf(i); got != closed {
+			t.Errorf("%s: %q of the path %s is closed: %v, %s", name, value, path, got, why)
+		}
+	}
+	const refuses = "if ($request_method = TRACE) { return 405; }"
+	f("/jenkins", "configuration-snippet", refuses, false, false) // ImplementationSpecific is Prefix
+	f("/a+b", "configuration-snippet", refuses, false, true)
+	f("/a+b", "configuration-snippet", refuses, true, false)
+	f("/a+b", "configuration-snippet", "deny all;", false, true)
+	f("/a+b", "server-snippet", refuses, false, false)
+	f("/a+b", "server-snippet", "deny all;", false, false)
 }
 
 // Clients agrees with nginx, where the first directive that contains the client's address decides.
@@ -115,5 +162,9 @@ func init() {
 		add("with directives about compression, sizes, times and logs", "gzip on;", allowed)
 		add("with something else that does not restrict access", "more_set_headers -s 404 A;", allowed)
 		add("with something else", "auth_basic a;", allowed)
+		if name == "server-snippet" {
+			add("locations that only deny or return", "location = /xmlrpc.php { deny all; }", allowed)
+			add("a location with something else", "location /a { proxy_pass http://b; }", allowed)
+		}
 	}
 }

@@ -64,8 +64,8 @@ func TestSourceRangesAndPaths(t *testing.T) {
 	}
 	f("/a", &prefix, "", false)
 	f("/a", &exact, "", false)
-	f("/a", &any, "", true) // a prefix as text at ingress-nginx
-	f("/a", nil, "", true)
+	f("/a", &any, "", false) // SetDefaultNGINXPathType makes it Prefix
+	f("/a", nil, "", false)
 	f("/a/", &any, "", false)
 	f("/a/", nil, "", false)
 	f("", nil, "", false)

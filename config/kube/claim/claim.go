@@ -66,7 +66,7 @@ type Claim struct {
 	Beginnings []string
 	// Among means that the path is tried among the expressions of its host, see config.Path.
 	Among bool
-	// Loose means that other controllers compare the prefix as text: /api includes /apis.
+	// Loose means that the refused path begins with this text: /api includes /apis.
 	Loose bool
 	// Pattern means that Written is a regular expression and that the object has guards.
 	Pattern bool
