@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -38,6 +37,7 @@ If the output is not a terminal, or with --once, top prints the state once.`,
 		Example: `  weir top
   weir top 10.0.0.1:8087 10.0.0.2:8087
   weir top --once --sort errors --routes shop`,
+		SuggestFor:            []string{"stats", "monitor", "dashboard"},
 		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, urls []string) error {
 			if len(urls) == 0 {
@@ -110,15 +110,7 @@ func (o *topOptions) ask(ctx context.Context, address, sort string) (*status.Ove
 	if o.search != "" {
 		q.Set("routes", o.search)
 	}
-	answer, err := askAdmin(ctx, address, o.admin, "/status/overview", q)
-	if err != nil {
-		return nil, err
-	}
-	v := new(status.Overview)
-	if err := json.Unmarshal(answer, v); err != nil || v.At.IsZero() {
-		return nil, fmt.Errorf("%s is not the admin port of a weir: its response to GET /status/overview has another form; use the address in admin.address", withoutToken(address))
-	}
-	return v, nil
+	return askOverview(ctx, address, o.admin, q)
 }
 
 // runOnce asks each instance twice, because rates need two observations.
