@@ -84,8 +84,12 @@ func (o *topOptions) run(c *cobra.Command, urls []string) error {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	out, isFile := c.OutOrStdout().(*os.File)
-	if o.once || !isFile || !term.IsTerminal(int(out.Fd())) {
-		return o.runOnce(ctx, c.OutOrStdout(), urls)
+	if !isFile || !term.IsTerminal(int(out.Fd())) {
+		return o.runOnce(ctx, c.OutOrStdout(), urls, 0)
+	}
+	if o.once {
+		width, _, _ := term.GetSize(int(out.Fd()))
+		return o.runOnce(ctx, out, urls, width)
 	}
 	return o.runScreen(ctx, out, urls)
 }
@@ -113,8 +117,8 @@ func (o *topOptions) ask(ctx context.Context, address, sort string) (*status.Ove
 	return askOverview(ctx, address, o.admin, q)
 }
 
-// runOnce asks each instance twice, because rates need two observations.
-func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) error {
+// runOnce asks each instance twice, because rates need two observations. Without a terminal the width is 0.
+func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string, width int) error {
 	answers := make([]topAnswer, len(urls))
 	askAll := func() {
 		var all sync.WaitGroup
@@ -135,7 +139,7 @@ func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) 
 		}
 		askAll()
 	}
-	for _, line := range (&topScreen{answers: answers, sort: o.sort}).lines() {
+	for _, line := range (&topScreen{answers: answers, sort: o.sort, width: width}).lines() {
 		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
 			return err
 		}
