@@ -55,11 +55,12 @@ func newStatusCommand() *cobra.Command {
 		Use:   "status [URL]",
 		Short: "Show in a few lines how a running weir is",
 		Long: `Status shows the version and the process of a running weir, its configuration, its
-health, its listeners and connections, and problems that last. weir top shows more.
+health, its listeners and connections, and its problems. weir top shows more.
 
 The exit status is 0 if the health port answers 200 and nothing is wrong, 3 if the
 health port answers 503, 4 if there is another problem, such as a configuration that
-was not loaded, and 1 if weir does not answer.
+was not loaded, an endpoint that fails or a certificate that could not be
+obtained, and 1 if weir does not answer.
 
 URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
 unix:/path work as well.`,
@@ -67,7 +68,7 @@ unix:/path work as well.`,
 		SuggestFor: []string{"info", "health", "state", "show", "ps"},
 		Args:       arguments(0, 1, "write one admin port: weir status URL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			o, err := askOverview(c.Context(), addressOf(args), admin, url.Values{"rows": {"1"}})
+			o, err := askOverview(c.Context(), addressOf(args), admin, url.Values{"rows": {fmt.Sprint(mostProblems)}})
 			if err != nil {
 				return err
 			}
@@ -75,7 +76,7 @@ unix:/path work as well.`,
 			switch {
 			case !o.Health.Healthy:
 				return silent(statusUnhealthy)
-			case len(o.Problems) > 0:
+			case len(problemsOf(o)) > 0:
 				return silent(statusProblem)
 			}
 			return nil
@@ -127,7 +128,7 @@ func printStatus(w io.Writer, o *status.Overview) {
 		}
 	}
 	line("connections", "%d%s", o.Connections.Open, states)
-	for _, p := range o.Problems {
-		line("problem", "%s (since %s)", p.Text, at(p.Since))
+	for _, text := range problemsOf(o) {
+		line("problem", "%s", text)
 	}
 }

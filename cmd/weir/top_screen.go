@@ -242,61 +242,66 @@ func (s *topScreen) problems() []string {
 	var lines []string
 	for i := range s.answers {
 		a := &s.answers[i]
-		add := func(format string, args ...any) {
-			lines = append(lines, s.wrapped(strings.Map(printable, a.name()+": "+fmt.Sprintf(format, args...)))...)
+		var texts []string
+		switch {
+		case a.err != nil:
+			texts = []string{a.err.Error()}
+		case a.overview != nil:
+			texts = problemsOf(a.overview)
 		}
-		if a.err != nil {
-			add("%v", a.err)
-			continue
-		}
-		if a.overview == nil {
-			continue
-		}
-		o := a.overview
-		for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
-			add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
-		}
-		for _, b := range shownOf(o.Backends) {
-			text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
-			if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {
-				text += ": " + b.Endpoints[0].Address + ": " + b.Endpoints[0].Error
-			}
-			add("%s", text)
-		}
-		if more := o.Backends.Bad - mostProblems; more > 0 {
-			add("%d more backends with a problem", more)
-		}
-		for _, c := range shownOf(o.Certificates) {
-			names := strings.Join(c.Names, ", ")
-			switch {
-			case c.NotAfter.IsZero():
-				add("no certificate for %s yet: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			case c.NotAfter.Before(o.At) && c.Error != "":
-				add("the certificate of %s has expired, and cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			case c.NotAfter.Before(o.At):
-				add("the certificate of %s has expired", names)
-			case c.Error != "":
-				add("the certificate of %s cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			default:
-				add("the certificate of %s expires in %d days", names, int(c.NotAfter.Sub(o.At).Hours()/24))
-			}
-		}
-		if o.Objects != nil && o.Objects.Trouble != "" {
-			add("weir cannot watch the cluster: %s", o.Objects.Trouble)
-		}
-		if o.Objects == nil {
-			continue
-		}
-		shown := o.Objects.Faults.Rows[:min(len(o.Objects.Faults.Rows), mostProblems)]
-		for _, f := range shown {
-			add("%s %s: %s: %s", f.Kind, f.Object, f.Reason, f.Message)
-		}
-		if more := o.Objects.Faults.All - len(shown); more > 0 {
-			add("%d more faults of objects of the cluster; the status page lists them", more)
+		for _, text := range texts {
+			lines = append(lines, s.wrapped(strings.Map(printable, a.name()+": "+text))...)
 		}
 	}
 	if len(lines) > 0 {
 		lines = append([]string{"", "PROBLEMS"}, lines...)
+	}
+	return lines
+}
+
+// problemsOf lists the problems of an instance.
+func problemsOf(o *status.Overview) (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
+		add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
+	}
+	for _, b := range shownOf(o.Backends) {
+		text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
+		if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {
+			text += ": " + b.Endpoints[0].Address + ": " + b.Endpoints[0].Error
+		}
+		add("%s", text)
+	}
+	if more := o.Backends.Bad - mostProblems; more > 0 {
+		add("%d more backends with a problem", more)
+	}
+	for _, c := range shownOf(o.Certificates) {
+		names := strings.Join(c.Names, ", ")
+		switch {
+		case c.NotAfter.IsZero():
+			add("no certificate for %s yet: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		case c.NotAfter.Before(o.At) && c.Error != "":
+			add("the certificate of %s has expired, and cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		case c.NotAfter.Before(o.At):
+			add("the certificate of %s has expired", names)
+		case c.Error != "":
+			add("the certificate of %s cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		default:
+			add("the certificate of %s expires in %d days", names, int(c.NotAfter.Sub(o.At).Hours()/24))
+		}
+	}
+	if o.Objects != nil && o.Objects.Trouble != "" {
+		add("weir cannot watch the cluster: %s", o.Objects.Trouble)
+	}
+	if o.Objects == nil {
+		return lines
+	}
+	shown := o.Objects.Faults.Rows[:min(len(o.Objects.Faults.Rows), mostProblems)]
+	for _, f := range shown {
+		add("%s %s: %s: %s", f.Kind, f.Object, f.Reason, f.Message)
+	}
+	if more := o.Objects.Faults.All - len(shown); more > 0 {
+		add("%d more faults of objects of the cluster; the status page lists them", more)
 	}
 	return lines
 }
