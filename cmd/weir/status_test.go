@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
 )
 
 func TestStatusCommand(t *testing.T) {
@@ -59,5 +61,21 @@ func TestStatusOfAProblem(t *testing.T) {
 	}
 	if out, errs, status := weir("reload", admin.URL); status != 0 || out != "the configuration is in effect; its hash is 1\n" {
 		t.Errorf("reload: status %d, %s%s", status, out, errs)
+	}
+}
+
+func TestWhyAnEndpointIsOut(t *testing.T) {
+	for _, test := range []struct {
+		of   status.Endpoint
+		want string
+	}{
+		{status.Endpoint{Address: "a:1", State: "down"}, "a:1 has not passed enough health checks yet (health_check.rise)"},
+		{status.Endpoint{Address: "a:1", State: "ejected"}, "a:1 is ejected"},
+		{status.Endpoint{Address: "a:1", State: "down", Error: "status 500"}, "a:1: status 500"},
+		{status.Endpoint{Address: "a:1", State: "down", Error: "connecting to a:1: refused"}, "connecting to a:1: refused"},
+	} {
+		if got := whyOut(&test.of); got != test.want {
+			t.Errorf("%+v: %s", test.of, got)
+		}
 	}
 }

@@ -267,8 +267,8 @@ func problemsOf(o *status.Overview) (lines []string) {
 	}
 	for _, b := range shownOf(o.Backends) {
 		text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
-		if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {
-			text += ": " + b.Endpoints[0].Address + ": " + b.Endpoints[0].Error
+		if len(b.Endpoints) > 0 {
+			text += ": " + whyOut(&b.Endpoints[0])
 		}
 		add("%s", text)
 	}
@@ -304,6 +304,19 @@ func problemsOf(o *status.Overview) (lines []string) {
 		add("%d more faults of objects of the cluster; the status page lists them", more)
 	}
 	return lines
+}
+
+// whyOut says why an endpoint gets no requests.
+func whyOut(e *status.Endpoint) string {
+	switch {
+	case e.Error == "" && e.State == "down":
+		return e.Address + " has not passed enough health checks yet (health_check.rise)"
+	case e.Error == "":
+		return e.Address + " is " + e.State
+	case strings.Contains(e.Error, e.Address):
+		return e.Error
+	}
+	return e.Address + ": " + e.Error
 }
 
 // nextAttempt says when weir will try again to obtain a certificate; empty: no attempt has failed.
