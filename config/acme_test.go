@@ -291,7 +291,7 @@ routes:
 	want := []string{
 		"web/*  {Port:443 Status:308}",
 		"secure/a.example  {Port:8443 Status:302} {MaxAge:0s IncludeSubdomains:false Preload:false}",
-		"web/b.example app {MaxAge:8760h0m0s IncludeSubdomains:true Preload:true}",
+		"b.example app {MaxAge:8760h0m0s IncludeSubdomains:true Preload:true}",
 		"secure/c.example app {MaxAge:24h0m0s IncludeSubdomains:false Preload:false}",
 		"web/c.example/x  {Port:443 Status:301}",
 	}

@@ -218,6 +218,8 @@ func (v *draft) unknownKey(name *Tree, p *path, known []string) (meant string) {
 	} else if near := nearest(name.Text, known); near != "" {
 		right = fmt.Sprintf("; did you mean %q?", near)
 		meant = near
+	} else if other, is := elsewhere(p.pattern(), name.Text); is {
+		right = fmt.Sprintf("; the key for this is %s: write %s", other.key, other.write)
 	} else if len(known) == 0 {
 		right = "; nothing belongs here, write {}"
 	}

@@ -1,5 +1,10 @@
 package config
 
+import (
+	"slices"
+	"strings"
+)
+
 // examples has the correct forms of values that users often write in another form. Its keys are patterns of
 // the keys of the configuration.
 var examples = map[string]string{
@@ -79,6 +84,18 @@ var (
 	ejects     = synonym{"backends.NAME.ejection", `"ejection: {failures: 5, for: 10s}"`}
 	balances   = synonym{"backends.NAME.balance", `"balance: round_robin", least_requests or hash`}
 	addresses  = synonym{"backends.NAME.endpoints", `"endpoints: ['10.0.0.1:8080']"`}
+	checks     = synonym{"backends.NAME.health_check", examples["backends.NAME.health_check"]}
+	pairs      = synonym{"certificates", `"certificates: [{cert: www.crt, key: www.key}]" at the top level; clients get the one for their name`}
+	issues     = synonym{"certificates[].acme", `"certificates: [{acme: {email: ops@example.org}}]" at the top level`}
+	hosts      = synonym{"routes[].hosts", `"hosts: [www.example.org]" in a route`}
+	binds      = synonym{"listeners.NAME.address", `"address: ':8080'" in a listener, as in "listeners: {web: {address: ':8080', protocol: http}}"`}
+	encrypts   = synonym{"listeners.NAME.protocol", `"protocol: tls" in the listener, and "certificates: [{cert: www.crt, key: www.key}]" at the top level`}
+	paths      = synonym{"routes[].paths", `"paths: [/app]"`}
+	upgrades   = synonym{"routes[].backend", "nothing: WebSockets and other upgrades need no setting"}
+	reads      = synonym{"routes[].timeouts.response_head", `"timeouts: {response_head: 60s, body_idle: 60s}": the wait for the head of the response, and for each next part of its body`}
+	sends      = synonym{"routes[].timeouts.send", `"timeouts: {send: 60s}"`}
+	connects   = synonym{"routes[].timeouts.connect", `"timeouts: {connect: 5s}"`}
+	most       = synonym{"limits.max_connections", `"max_connections: 10000" in a listener, a backend, or limits`}
 )
 
 // synonyms are keys of other programs, by the pattern of the section in which users write them.
@@ -87,20 +104,33 @@ var synonyms = map[string]map[string]synonym{
 		"upstreams": {"backends", examples["backends"]}, "services": {"backends", examples["backends"]},
 		"entrypoints": {"listeners", examples["listeners"]}, "entryPoints": {"listeners", examples["listeners"]}, "frontends": {"listeners", examples["listeners"]},
 		"routers": {"routes", `"routes: [{listeners: [web], backend: app}]"`}, "logging": {"log", examples["log"]},
-		"dashboard": {"admin", examples["admin"]}, "api": {"admin", examples["admin"]},
+		"dashboard": {"admin", examples["admin"]}, "api": {"admin", examples["admin"]}, "stats": {"admin", examples["admin"]}, "prometheus": {"metrics", examples["metrics"]},
+		"frontend": binds, "listen": binds, "bind": binds, "server": binds, "http": binds, "upstream": {"backends", examples["backends"]},
+		"sites": hosts, "site": hosts, "vhosts": hosts, "virtual_hosts": hosts, "server_name": hosts, "hosts": hosts, "ssl": encrypts, "tls": encrypts,
+		"acme": issues, "email": issues, "letsencrypt": issues, "certificatesResolvers": issues, "ssl_certificate": pairs, "users": passwords, "error_log": {"log", examples["log"]},
+		"log_format": {"access_log.format", `"access_log: {format: nginx}"`}, "pid": {"pid_file", `"pid_file: /run/weir/weir.pid"`}, "maxconn": most, "middlewares": {"routes", "each of them as a key of the route, such as compress, request, rewrite or auth"},
+	},
+	"listeners.NAME": {
+		"port": binds, "bind": binds, "listen": binds, "ssl": encrypts, "tls": encrypts, "mode": encrypts, "certificates": pairs, "certificate": pairs, "ssl_certificate": pairs,
+		"redirect": {"routes[].redirect", `"redirect: https" in a route of this listener`}, "default_backend": forwards, "accept_proxy": {"listeners.NAME.proxy_protocol", `"proxy_protocol: edge", and at the top level "proxy_protocol: {edge: {rules: [{from: [10.0.0.0/8], header: require}]}}"`},
+		"maxconn": {"listeners.NAME.max_connections", `"max_connections: 10000"`}, "keepalive_timeout": {"listeners.NAME.timeouts.keep_alive", `"timeouts: {keep_alive: 1m}"`}, "hosts": hosts, "server_name": hosts,
 	},
 	"routes[]": {
-		"gzip": compresses, "compression": compresses, "encode": compresses,
+		"gzip": compresses, "brotli": compresses, "zstd": compresses, "compression": compresses, "encode": compresses,
 		"allow": allows, "allowlist": allows, "whitelist": allows, "ip_allow_list": allows, "ipAllowList": allows, "deny": denies, "denylist": denies, "blacklist": denies,
 		"basic_auth": passwords, "basicAuth": passwords, "basicauth": passwords, "auth_basic": passwords,
 		"forward_auth": asksOther, "forwardAuth": asksOther, "auth_request": asksOther, "auth_url": asksOther, "jwt": tokens,
 		"canary": splits, "weighted": splits, "weights": splits, "traffic_split": splits, "weight": splits,
 		"strip_prefix": strips, "stripPrefix": strips, "ratelimit": limits, "rateLimit": limits, "limit_req": limits, "limit_conn": {"routes[].in_flight", examples["routes[].in_flight"]},
-		"sticky": sticks, "affinity": sticks, "session_affinity": sticks,
+		"sticky": sticks, "stick": sticks, "stick-table": sticks, "affinity": sticks, "http-request": setsHeader, "http-response": addsHeader, "tls_cert": pairs, "session_affinity": sticks,
 		"headers":    {"routes[].request.set", `"request: {set: {X-Name: value}}", for responses "response: {set: {X-Name: value}}", and as a condition "match: {headers: {X-Name: value}}"`},
 		"add_header": addsHeader, "response_headers": addsHeader, "request_headers": setsHeader, "proxy_set_header": setsHeader, "set_header": setsHeader,
 		"client_max_body_size": bodySize, "body_size": bodySize, "max_body_size": bodySize, "timeout": {"routes[].timeouts", examples["routes[].timeouts"]},
-		"proxy_read_timeout": {"routes[].timeouts", examples["routes[].timeouts"]}, "upstream": forwards, "service": forwards, "proxy_pass": forwards, "reverse_proxy": forwards,
+		"proxy_read_timeout": reads, "read_timeout": reads, "proxy_send_timeout": sends, "proxy_connect_timeout": connects, "server_name": hosts, "domain": hosts, "domains": hosts, "hostname": hosts, "hostnames": hosts,
+		"ssl": pairs, "certificate": pairs, "ssl_certificate": pairs, "use_backend": forwards, "default_backend": forwards, "to": forwards, "url": forwards, "proxy": forwards, "websocket": upgrades, "websockets": upgrades, "upgrade": upgrades,
+		"grpc": {"backends.NAME.protocol", `"protocol: grpc" in the backend`}, "h2c": {"backends.NAME.protocol", `"protocol: h2c" in the backend`}, "handle": paths, "handle_path": paths, "path": paths, "path_prefix": paths,
+		"expires": {"routes[].response.set", `"response: {set: {Cache-Control: max-age=3600}}"`}, "auth_basic_user_file": passwords, "limit_req_zone": limits, "if": {"routes[].match", examples["routes[].match"]}, "acl": {"routes[].match", examples["routes[].match"]},
+		"upstream": forwards, "service": forwards, "proxy_pass": forwards, "reverse_proxy": forwards,
 		"methods": {"routes[].match.methods", `"match: {methods: [GET]}"`}, "method": {"routes[].match.methods", `"match: {methods: [GET]}"`},
 		"query": {"routes[].match.query", `"match: {query: {name: value}}"`}, "cookies": {"routes[].match.cookies", `"match: {cookies: {name: value}}"`},
 		"error_page": {"routes[].errors", examples["routes[].errors"]}, "error_pages": {"routes[].errors", examples["routes[].errors"]},
@@ -118,7 +148,7 @@ var synonyms = map[string]map[string]synonym{
 	"routes[].redirect": {"url": {"routes[].redirect.to", `"to: 'https://www.example.org{uri}'"`}, "location": {"routes[].redirect.to", `"to: 'https://www.example.org{uri}'"`}, "code": {"routes[].redirect.status", `"status: 301"`}},
 	"routes[].retries":  {"on": {"routes[].retries.when", `"when: [connect, 503]"`}, "retry_on": {"routes[].retries.when", `"when: [connect, 503]"`}, "count": {"routes[].retries.attempts", `"attempts: 3"`}},
 	"routes[].timeouts": {
-		"read": {"routes[].timeouts.request", `"request: 30s" for all attempts together, or "try: 10s" for each`}, "response": {"routes[].timeouts.request", `"request: 30s"`},
+		"read": {"routes[].timeouts.response_head", `"response_head: 60s" and "body_idle: 60s"`}, "response": {"routes[].timeouts.request", `"request: 30s"`},
 		"idle": {"routes[].timeouts.body_idle", `"body_idle: 1m"`},
 	},
 	"routes[].cors": {
@@ -139,6 +169,11 @@ var synonyms = map[string]map[string]synonym{
 	},
 	"rate_limits.NAME": {"average": {"rate_limits.NAME.rate", `"rate: 10/s"`}, "requests": {"rate_limits.NAME.rate", `"rate: 10/s"`}, "key": {"rate_limits.NAME.per", `"per: client"`}},
 	"backends.NAME": {
+		"server": addresses, "url": addresses, "address": addresses, "port": addresses, "health": checks, "health_uri": checks, "healthcheck_path": checks, "check": checks, "option": checks, "httpchk": checks, "fall": checks, "rise": checks,
+		"weight": {"backends.NAME.endpoints[].weight", `"endpoints: [{address: '10.0.0.1:8080', weight: 2}]"`}, "ssl": {"backends.NAME.protocol", `"protocol: https"`}, "scheme": {"backends.NAME.protocol", `"protocol: https"`}, "mode": {"backends.NAME.protocol", `"protocol: tcp"`},
+		"verify": {"backends.NAME.tls", examples["backends.NAME.tls"]}, "insecure": {"backends.NAME.tls", examples["backends.NAME.tls"]}, "tls_insecure_skip_verify": {"backends.NAME.tls", examples["backends.NAME.tls"]},
+		"proxy_read_timeout": reads, "read_timeout": reads, "proxy_connect_timeout": connects, "keepalive": {"backends.NAME.max_idle", `"max_idle: 32"`}, "host_header": {"backends.NAME.host", `"host: app.internal"`},
+		"max_conn": {"backends.NAME.max_connections", `"max_connections: 500"`}, "maxconn": {"backends.NAME.max_connections", `"max_connections: 500"`}, "resolver": {"backends.NAME.resolve_interval", "names as endpoints: weir resolves them again every 30s (resolve_interval)"},
 		"servers": addresses, "upstreams": addresses, "targets": addresses, "hosts": addresses, "urls": addresses,
 		"lb_policy": balances, "algorithm": balances, "load_balancing": balances, "affinity": sticks, "session_affinity": sticks, "cookie": sticks,
 		"outlier_detection": ejects, "circuit_breaker": ejects, "max_fails": ejects, "slow_start": {"backends.NAME.ramp_up", `"ramp_up: 30s"`},
@@ -157,6 +192,8 @@ const (
 	noUDP      = "weir does not forward UDP; use the load balancer or nftables for these ports"
 	noBodies   = "weir does not change the bodies of responses, except to compress them; let the application do it"
 	noMail     = "weir does not speak mail protocols; use a listener with protocol tcp, which forwards their bytes"
+	noHTTP3    = "weir does not speak HTTP/3; clients use HTTP/2, or a CDN in front of weir speaks it"
+	noWorkers  = "weir does not start workers, or run in the background; it is one process on all cores, which systemd starts"
 	noForward  = "weir does not serve as a proxy to arbitrary hosts; use a forward proxy such as Squid"
 )
 
@@ -168,5 +205,25 @@ var absent = map[string]string{
 	"lua": noScripts, "lua_load": noScripts, "plugins": noScripts, "plugin": noScripts, "wasm": noScripts, "njs": noScripts,
 	"modsecurity": noFirewall, "waf": noFirewall, "coraza": noFirewall, "geoip": noPlaces, "geoip2": noPlaces,
 	"udp": noUDP, "sub_filter": noBodies, "replace_response": noBodies, "templates": noBodies, "mail": noMail, "smtp": noMail, "imap": noMail,
+	"gzip_static": noFiles, "precompressed": noFiles, "http3": noHTTP3, "quic": noHTTP3, "h3": noHTTP3, "worker_processes": noWorkers, "worker_connections": noWorkers, "daemon": noWorkers, "nbthread": noWorkers,
 	"forward_proxy": noForward, "http_proxy": noForward,
+}
+
+// placesOf are the sections in which users look for words of other programs. Most of these words belong to routes.
+var placesOf = []string{"routes[]", "backends.NAME", "listeners.NAME", ""}
+
+// elsewhere finds the key for a word that a section does not know, and that another one does.
+func elsewhere(section, word string) (synonym, bool) {
+	if !slices.Contains(placesOf, section) {
+		return synonym{}, false
+	}
+	for _, place := range placesOf {
+		pattern := strings.TrimPrefix(place+"."+word, ".")
+		if s, is := synonyms[place][word]; is {
+			return s, true
+		} else if write, is := examples[pattern]; is {
+			return synonym{pattern, write}, true
+		}
+	}
+	return synonym{}, false
 }

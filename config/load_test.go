@@ -53,7 +53,7 @@ func TestAcceptance(t *testing.T) {
 		routes[r.Name] = r
 	}
 	for name, want := range map[string]config.Route{
-		"web/app.example.org":           {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
+		"app.example.org":               {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
 		"websecure/app.example.org/api": {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []config.Path{{Value: "/api"}, {Exact: true, Value: "/status"}}},
 		"websecure/legacy.example.org":  {TLS: config.TLSTerminate, TLSPolicy: "partners", Backend: "app", Listeners: []string{"websecure"}, Hosts: []string{"legacy.example.org"}},
 		"websecure/vault.example.org":   {TLS: config.TLSPassthrough, TLSPolicy: "default", Backend: "vault", Listeners: []string{"websecure"}, Hosts: []string{"vault.example.org"}},
@@ -230,7 +230,34 @@ func TestInheritance(t *testing.T) {
 		"- {listeners: [web, secure], first_bytes: ssh, backend: raw}\n",
 		"secure/a.example secure a.example default passthrough",
 		"web/a.example web a.example default terminate",
-		"web/first_bytes=ssh web+secure  default terminate")
+		"first_bytes=ssh web+secure  default terminate")
+}
+
+// The default name of a route has its listener only if there is one: metrics use the name for all its requests.
+func TestDefaultNames(t *testing.T) {
+	c := mustParse(t, `
+listeners:
+  a: {address: ":1", protocol: http}
+  b: {address: ":2", protocol: http}
+  c: {address: ":3", protocol: http}
+  d: {address: ":4", protocol: http}
+  t: {address: ":5", protocol: tcp}
+  u: {address: ":6", protocol: tcp}
+routes:
+  - {listeners: [a], hosts: [x.example], backend: app}
+  - {listeners: [b, c], hosts: [x.example], backend: app}
+  - {listeners: [a, b], hosts: [y.example], paths: [/p], backend: app}
+  - {listeners: [c, d], hosts: [y.example], paths: [/p], backend: app}
+  - {listeners: [c, d], backend: app}
+  - {listeners: [t, u], backend: raw}
+backends: {app: {endpoints: ["127.0.0.1:1"]}, raw: {protocol: tcp, endpoints: ["127.0.0.1:2"]}}
+`)
+	want := []string{"a/x.example", "x.example", "y.example/p", "c+d/y.example/p", "*", "t+u"}
+	for i, r := range c.Routes {
+		if r.Name != want[i] {
+			t.Errorf("route %d is %q, want %q", i, r.Name, want[i])
+		}
+	}
 }
 
 // Unusual but valid configurations.

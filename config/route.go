@@ -36,7 +36,7 @@ type Path struct {
 
 // Route sends matching requests or connections to a backend.
 type Route struct {
-	// Name is never empty; the default is listener/host/path. If the hosts of a route of
+	// Name is never empty; the default is listener/host/path, or host/path of several listeners. If the hosts of a route of
 	// the file inherit different values of TLSPolicy or TLS, the route becomes several
 	// Routes with the same name.
 	Name      string

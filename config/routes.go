@@ -290,6 +290,9 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		r.Name = v.defaultName(r)
+		if len(r.Listeners) > 1 && named[r.Name] != nil { // a route of other listeners may have the same host and path
+			r.Name = strings.Join(r.Listeners, "+") + "/" + r.Name
+		}
 		// If the conditions are equal too, the matches are equal, which was already reported.
 		if other := named[r.Name]; other != nil && (v.given(&other.Name) || other.Match.canonical() != r.Match.canonical()) {
 			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", v.lineOf(other))
@@ -298,19 +301,22 @@ func (v *draft) nameRoutes() {
 	}
 }
 
-// defaultName is listener/host/path, with the first listener, host and path, and the names of
-// the conditions.
+// defaultName is listener/host/path, with the first host and path, and the names of the conditions. A route of
+// several listeners has none of them in its name, because the name stands for the requests of each of them.
 func (v *draft) defaultName(r *Route) string {
-	name := r.Listeners[0]
-	switch l := v.listenerNamed(name); {
+	name := ""
+	if len(r.Listeners) == 1 {
+		name = r.Listeners[0] + "/"
+	}
+	switch l := v.listenerNamed(r.Listeners[0]); {
 	case r.FirstBytes != "":
-		return name + "/first_bytes=" + r.FirstBytes
+		return name + "first_bytes=" + r.FirstBytes
 	case l != nil && l.Protocol == ProtocolTCP:
-		return name
+		return strings.Join(r.Listeners, "+")
 	case len(r.Hosts) > 0:
-		name += "/" + r.Hosts[0]
+		name += r.Hosts[0]
 	default:
-		name += "/*"
+		name += "*"
 	}
 	switch {
 	case len(r.Paths) == 0:

@@ -30,6 +30,40 @@ func Schema() []byte {
 	return b.Bytes()
 }
 
+// A KeyText is a key of the configuration, such as routes[].hosts, and what the schema says about it.
+type KeyText struct{ Key, Text string }
+
+// Reference returns all keys in the order of the schema.
+func Reference() []KeyText {
+	var all []KeyText
+	known := map[string]bool{}
+	newRoot().section().schema().reference("", func(key, text string) {
+		if !known[key] {
+			known[key] = true
+			all = append(all, KeyText{key, text})
+		}
+	})
+	return all
+}
+
+// reference calls tell for each key below the key at.
+func (s *schema) reference(at string, tell func(key, text string)) {
+	for _, p := range s.Properties {
+		key := strings.TrimPrefix(at+"."+p.name, ".")
+		tell(key, p.Description)
+		p.reference(key, tell)
+	}
+	for _, other := range s.AnyOf {
+		other.reference(at, tell)
+	}
+	if s.Items != nil {
+		s.Items.reference(at+"[]", tell)
+	}
+	if named, is := s.AdditionalProperties.(*schema); is {
+		named.reference(at+".NAME", tell)
+	}
+}
+
 // A schema is a JSON Schema, with the keywords that weir uses.
 type schema struct {
 	Schema               string              `json:"$schema,omitempty"`

@@ -130,7 +130,7 @@ func TestRootBecomesTheUser(t *testing.T) {
 			t.Errorf("a thread has %+v", p)
 		}
 	}
-	w.log.awaits(t, `"msg":"confined","uid":65534,"gid":65534,"user":"65534 (65534:65534)","capabilities":["CAP_NET_BIND_SERVICE","CAP_DAC_READ_SEARCH"`)
+	w.log.awaits(t, `"msg":"privileges given up","uid":65534,"gid":65534,"user":"65534 (65534:65534)","capabilities":["CAP_NET_BIND_SERVICE","CAP_DAC_READ_SEARCH"`)
 	get := func(name string) {
 		t.Helper()
 		if status, _, err := w.get(name, "/"); err != nil || status != 200 {

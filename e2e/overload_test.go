@@ -323,7 +323,7 @@ func TestMemoryRunsShort(t *testing.T) {
 	long(t)
 	f := func(t *testing.T, w *weir, source string) {
 		startCrowded(t, w)
-		w.wantLines(1, 1, `"msg":"memory"`, `"limit_from":"`+source+`"`, "gomemlimit_bytes")
+		w.wantLines(1, 1, `"msg":"memory limit"`, `"limit_from":"`+source+`"`, "gomemlimit_bytes")
 		busy := newBystander(w)
 		c := &crowd{w: w}
 		for came := 0; w.metric("weir_overload_steps_total", "resource", "memory", "step", "shed") == 0; came += 500 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// This test checks the comparison of weir with its peers in README.md. It sends the same bytes to weir,
+// This test checks the comparison of weir with its peers in docs/comparison.md. It sends the same bytes to weir,
 // HAProxy and nginx. Each has a TLS port and a health port with required PROXY headers, a header timeout of
 // eight seconds, and a plain port.
 
@@ -190,7 +190,7 @@ func TestBesidePeers(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
 	peers := startPeers(t)
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/comparison.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,8 +201,8 @@ func TestBesidePeers(t *testing.T) {
 			row += " | " + c.try(t, p)
 		}
 		row += " |\n"
-		if !bytes.Contains(readme, []byte("\n"+row)) {
-			t.Errorf("README.md does not have this row:\n%s", row)
+		if !bytes.Contains(page, []byte("\n"+row)) {
+			t.Errorf("docs/comparison.md does not have this row:\n%s", row)
 		}
 	}
 }
@@ -214,9 +214,9 @@ func needPeerVersions(t *testing.T) {
 		out, _ := exec.Command(need(t, name), "-v").CombinedOutput()
 		if !strings.Contains(string(out), version) {
 			if inCI() {
-				t.Fatalf("README.md speaks of another version than %s, which CI has", firstLine(string(out)))
+				t.Fatalf("docs/comparison.md speaks of another version than %s, which CI has", firstLine(string(out)))
 			}
-			t.Skipf("README.md speaks of another version than %s", firstLine(string(out)))
+			t.Skipf("docs/comparison.md speaks of another version than %s", firstLine(string(out)))
 		}
 	}
 }

@@ -165,6 +165,7 @@ routes:
 	p.wants(`document.getElementById("badge")?.innerText`, "healthy")
 	p.wants(`document.title`, "healthy – node-a – weir")
 	p.contains("health", "The health port answers 200.")
+	p.contains("updated", "; times are in the zone ")
 	p.contains("listeners", w.at("web"))
 	p.contains("routes", "shop.example")
 	p.contains("routes", "<b>search</b>") // as text
@@ -252,6 +253,7 @@ routes:
 	if lines := p.evaluate(`String(Math.round(document.querySelector("#rates td").getBoundingClientRect().height / 22))`); lines != "1" {
 		t.Errorf("the word now has %s lines", lines)
 	}
+	p.wants(`getComputedStyle(document.querySelector("#listeners td.zero")).display`, "none")
 	p.evaluate(`document.getElementById("routes").scrollIntoView()`)
 	p.picture("status-page-narrow.png")
 

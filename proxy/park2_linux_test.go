@@ -144,7 +144,7 @@ func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
 			s.wantEnd(true)
 		}
 		r.record().want(t, "kind", "upgrade", "reason", reason)
-		if n := r.counter("weir_tunnels_open", "route", "tls/*"); n != 0 {
+		if n := r.counter("weir_tunnels_open", "route", "*"); n != 0 {
 			t.Errorf("%v tunnels are open", n)
 		}
 		if n := r.set.Backend("app").InFlight(); n != 0 {

@@ -294,7 +294,7 @@ func TestFirstBytes(t *testing.T) {
 			c.Close()
 			s.wantEnd(false)
 			s.Close()
-			r.record().want(t, "kind", "tunnel", "listener", listener, "route", "tls/first_bytes=ssh", "backend", "ssh", "reason", "eof")
+			r.record().want(t, "kind", "tunnel", "listener", listener, "route", "first_bytes=ssh", "backend", "ssh", "reason", "eof")
 		}
 	}
 	c := r.dialTLS("tls", "a", nil) // HTTP works as before

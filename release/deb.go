@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/md5"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -66,7 +68,8 @@ func member(out *bytes.Buffer, name string, data []byte, at time.Time) {
 	}
 }
 
-const conffile = "etc/weir/weir.yaml"
+// conffiles are the files that administrators change: their source by their path.
+var conffiles = map[string]string{"etc/weir/weir.yaml": "deploy/debian/weir.yaml", "etc/logrotate.d/weir": "deploy/debian/logrotate"}
 
 // installed returns the files that the package installs, without those of helpFiles.
 func (b *builder) installed(weir *binary) ([]entry, error) {
@@ -82,7 +85,9 @@ func (b *builder) installed(weir *binary) ([]entry, error) {
 		}
 		files = append(files, entry{to, 0o644, data})
 	}
-	add(conffile, "deploy/debian/weir.yaml", nil)
+	for _, to := range slices.Sorted(maps.Keys(conffiles)) {
+		add(to, conffiles[to], nil)
+	}
 	add("usr/lib/systemd/system/weir.service", "deploy/systemd/weir.service", packagedUnit)
 	add("usr/share/doc/weir/changelog.gz", "CHANGELOG.md", compress)
 	add("usr/share/doc/weir/copyright", "LICENSE", func(licence []byte) ([]byte, error) {
@@ -108,11 +113,13 @@ func packagedUnit(unit []byte) ([]byte, error) {
 
 // control returns the archive that dpkg reads before and after it unpacks the files.
 func (b *builder) control(arch string, files []entry) ([]byte, error) {
-	var sums strings.Builder
+	var sums, changed strings.Builder
 	size := 0
 	for _, f := range files {
 		size += (len(f.data) + 1023) / 1024
-		if f.name != conffile {
+		if conffiles[f.name] != "" {
+			fmt.Fprintf(&changed, "/%s\n", f.name)
+		} else {
 			fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.data), f.name)
 		}
 	}
@@ -131,7 +138,7 @@ Description: TCP, TLS and HTTP reverse proxy that keeps the client's address
  .
  The service is hardened, and is not started before it is configured.
 `, debianVersion(b.version), arch, size, home)
-	all := []entry{{"control", 0o644, []byte(text)}, {"md5sums", 0o644, []byte(sums.String())}, {"conffiles", 0o644, []byte("/" + conffile + "\n")}}
+	all := []entry{{"control", 0o644, []byte(text)}, {"md5sums", 0o644, []byte(sums.String())}, {"conffiles", 0o644, []byte(changed.String())}}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
 		data, err := b.read("deploy/debian/" + script)
 		if err != nil {

@@ -34,28 +34,29 @@ func (b *builder) helpFiles(ctx context.Context) ([]entry, error) {
 	if err := os.WriteFile(program, host.data, 0o755); err != nil {
 		return nil, err
 	}
-	b.help, err = writtenBy(ctx, program, filepath.Join(b.scratch, "man1"))
+	b.help, err = writtenBy(ctx, program, filepath.Join(b.scratch, "man"))
 	return b.help, err
 }
 
-// writtenBy returns the manual pages and the completions that a weir writes. folder is a new folder for the pages.
+// writtenBy returns the manual pages and the completions that a weir writes. folder is for the pages.
 func writtenBy(ctx context.Context, program, folder string) (files []entry, err error) {
-	if _, err := outputOf(ctx, program, "man", folder); err != nil {
+	if _, err := outputOf(ctx, program, "man", filepath.Join(folder, "man1")); err != nil {
 		return nil, err
 	}
-	pages, err := os.ReadDir(folder)
+	pages, err := filepath.Glob(filepath.Join(folder, "man[15]", "*"))
 	if err != nil {
 		return nil, err
 	}
 	for _, page := range pages {
-		text, err := os.ReadFile(filepath.Join(folder, page.Name()))
+		text, err := os.ReadFile(page)
 		if err == nil {
 			text, err = compress(text)
 		}
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, entry{"usr/share/man/man1/" + page.Name() + ".gz", 0o644, text})
+		section := filepath.Base(filepath.Dir(page))
+		files = append(files, entry{"usr/share/man/" + section + "/" + filepath.Base(page) + ".gz", 0o644, text})
 	}
 	for _, c := range completions {
 		text, err := outputOf(ctx, program, "completion", c.shell)

@@ -117,7 +117,7 @@ func (b *builder) unpacked(t *testing.T, r io.Reader) map[string]string {
 			t.Fatal(err)
 		}
 		want := int64(0o644)
-		if h.Typeflag == tar.TypeDir || strings.HasSuffix(h.Name, "/weir") || strings.HasSuffix(h.Name, "/weir-soak") || slices.Contains([]string{"./postinst", "./prerm", "./postrm"}, h.Name) {
+		if h.Typeflag == tar.TypeDir || strings.HasSuffix(h.Name, "/weir") && !strings.HasPrefix(h.Name, "./etc/") || strings.HasSuffix(h.Name, "/weir-soak") || slices.Contains([]string{"./postinst", "./prerm", "./postrm"}, h.Name) {
 			want = 0o755
 		}
 		if h.Uid != 0 || h.Gid != 0 || !h.ModTime.Equal(b.time) || h.Mode != want {
@@ -306,7 +306,7 @@ func TestDeb(t *testing.T) {
 			t.Errorf("control has no %q:\n%s", line, control["./control"])
 		}
 	}
-	if control["./conffiles"] != "/etc/weir/weir.yaml\n" || data["./etc/weir/weir.yaml"] == "" || data["./usr/bin/weir"] == "" || data["./usr/share/doc/weir/copyright"] == "" {
+	if control["./conffiles"] != "/etc/logrotate.d/weir\n/etc/weir/weir.yaml\n" || !strings.Contains(data["./etc/logrotate.d/weir"], "systemctl reload weir") || data["./etc/weir/weir.yaml"] == "" || data["./usr/bin/weir"] == "" || data["./usr/share/doc/weir/copyright"] == "" {
 		t.Errorf("conffiles are %q, and the package has %q", control["./conffiles"], namesOf(data))
 	}
 	unit := data["./usr/lib/systemd/system/weir.service"]
@@ -344,7 +344,7 @@ func TestHelpFiles(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	files, err := writtenBy(t.Context(), program, filepath.Join(t.TempDir(), "man1"))
+	files, err := writtenBy(t.Context(), program, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,14 +352,15 @@ func TestHelpFiles(t *testing.T) {
 	for _, f := range files {
 		texts[f.name] = string(f.data)
 	}
-	for _, name := range []string{"weir", "weir-run", "weir-top", "weir-tls-report"} {
-		compressed := texts["usr/share/man/man1/"+name+".1.gz"]
+	for file, title := range map[string]string{"man1/weir.1": "WEIR 1", "man1/weir-run.1": `WEIR\-RUN 1`, "man1/weir-top.1": `WEIR\-TOP 1`, "man1/weir-tls-report.1": `WEIR\-TLS\-REPORT 1`, "man5/weir.yaml.5": "WEIR.YAML 5"} {
+		name := filepath.Base(file)
+		compressed := texts["usr/share/man/"+file+".gz"]
 		if compressed == "" {
 			t.Errorf("there is no page %s in %q", name, namesOf(texts))
 			continue
 		}
 		page, err := io.ReadAll(unzipped(t, []byte(compressed)))
-		if err != nil || !strings.HasPrefix(string(page), ".TH "+strings.ToUpper(strings.ReplaceAll(name, "-", `\-`))+" 1 ") {
+		if err != nil || !strings.HasPrefix(string(page), ".TH "+title+" ") {
 			t.Errorf("%s, %v: %s", name, err, page)
 		}
 		formatter, err := exec.LookPath("groff")

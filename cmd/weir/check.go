@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 
@@ -13,12 +14,12 @@ import (
 )
 
 func newCheckCommand() *cobra.Command {
-	var path string
+	f := files{inPod: true}
 	var objects bool
 	c := &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Report all errors in a configuration file",
-		Long: `Check loads a configuration as run does, with the environment and every
+		Use:   "check [FILE...]",
+		Short: "Report all errors in configuration files",
+		Long: `Check loads each configuration as run does, with the environment and every
 certificate, key and CA file that it names, but opens no port. It reports all
 errors at once, one per line, and ends with status 1:
 
@@ -26,17 +27,29 @@ errors at once, one per line, and ends with status 1:
 
 Settings that are allowed but probably not intended are lines with "warning:"; the
 exit status is then 0.
+` + aboutFiles + `
 
 With --cluster it also reads the objects of the cluster in the section kubernetes,
 once, and prints the generated configuration and the errors of the objects.`,
 		Example: `  weir check weir.yaml
+  weir check examples/*.yaml
   envsubst < weir.tmpl | weir check -`,
-		Args:                  arguments(0, 1, "write one configuration file: weir check FILE"),
+		SuggestFor:            []string{"validate", "verify", "test", "configtest"},
 		DisableFlagsInUseLine: true,
-		PreRunE:               chooseFile(&path),
-		RunE:                  func(c *cobra.Command, _ []string) error { return check(c, path, objects) },
+		PreRunE: func(c *cobra.Command, args []string) error {
+			if err := f.choose(c, args); err != nil {
+				return err
+			}
+			if objects && len(f.paths) > 1 {
+				return errors.New("--cluster takes one configuration file")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return each(f.paths, func(path string) error { return check(c, path, objects) })
+		},
 	}
-	c.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE`; - is standard input")
+	f.flags(c)
 	c.Flags().BoolVar(&objects, "cluster", false, "check the objects of the cluster as well")
 	return c
 }

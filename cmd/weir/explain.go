@@ -16,12 +16,13 @@ import (
 func newExplainCommand() *cobra.Command {
 	var o explainOptions
 	c := &cobra.Command{
-		Use:   "explain (-c FILE | --admin URL) URL",
+		Use:   "explain [FILE | --admin URL] URL",
 		Short: "Show which route and filters a request gets",
 		Long: `Explain shows what a configuration does with a request. It uses the table that
 weir itself uses, and prints the listener, the TLS policy, the certificate, the
 route, the backend and the filters in their order of effect. It opens no port,
 sends nothing to backends, and needs no running weir.
+` + aboutFiles + `
 
 The scheme and the port of URL choose the listener. A path is taken byte for byte.
 For connections without requests, URL is tcp://HOST:PORT or ssh://HOST:PORT.
@@ -36,19 +37,19 @@ on the way of the request as warnings; weir lint prints those of all objects.
 
 With --admin it asks a running weir instead, whose routes may also come from the
 objects of a cluster. HOST:PORT and unix:/path work as well.`,
-		Example: `  weir explain -c weir.yaml https://shop.example/cart
-  weir explain -c weir.yaml --method POST --header 'X-Canary: always' https://shop.example/cart
-  weir explain -c weir.yaml --client 203.0.113.7 --json http://shop.example/admin
-  weir explain -c weir.yaml --objects shop.yaml --header 'Host: shop.example' http://192.0.2.1/cart
+		Example: `  weir explain https://shop.example/cart
+  weir explain weir.yaml --method POST --header 'X-Canary: always' https://shop.example/cart
+  weir explain weir.yaml --client 203.0.113.7 --json http://shop.example/admin
+  weir explain weir.yaml --objects shop.yaml --header 'Host: shop.example' http://192.0.2.1/cart
   weir explain --admin 127.0.0.1:8087 https://shop.example/
-  weir explain -c weir.yaml tcp://0.0.0.0:2222`,
-		Args:                  o.url,
+  weir explain weir.yaml tcp://0.0.0.0:2222`,
+		SuggestFor:            []string{"match", "route", "routes", "trace"},
 		DisableFlagsInUseLine: true,
-		PreRunE:               func(c *cobra.Command, _ []string) error { return o.check() },
-		RunE:                  func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+		PreRunE:               o.check,
+		RunE:                  func(c *cobra.Command, args []string) error { return o.run(c, args[len(args)-1]) },
 	}
-	c.Flags().StringVarP(&o.file, "config", "c", "", "configuration `FILE`; - is standard input")
-	c.Flags().StringArrayVar(&o.objects, "objects", nil, "with -c, a `FILE` of Kubernetes manifests; - is standard input; may be repeated")
+	o.file.flags(c)
+	c.Flags().StringArrayVar(&o.objects, "objects", nil, "a `FILE` of Kubernetes manifests; - is standard input; may be repeated")
 	c.Flags().StringVar(&o.address, "admin", "", "ask the running weir with the admin port `URL`, such as "+defaultAdmin)
 	c.Flags().StringVar(&o.asked.Method, "method", "", "the `METHOD` of the request; the default is GET")
 	c.Flags().StringVar(&o.asked.Client, "client", "", "the `ADDRESS` of the client; without it no condition for clients is fulfilled")
@@ -59,34 +60,34 @@ objects of a cluster. HOST:PORT and unix:/path work as well.`,
 }
 
 type explainOptions struct {
-	file, address string
-	objects       []string // files of manifests
-	asked         node.Asked
-	json          bool
-	admin         adminOptions
+	file    files
+	address string
+	objects []string // files of manifests
+	asked   node.Asked
+	json    bool
+	admin   adminOptions
 }
 
-// url refuses command lines without the one URL.
-func (o *explainOptions) url(_ *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
-		return errors.New("no URL; write weir explain -c FILE URL, such as https://shop.example/cart")
-	case len(args) == 1:
-		return nil
-	case o.file == "" && o.address == "":
-		return errors.New("explain takes one URL; write -c before the configuration, as in weir explain -c FILE URL")
+func (o *explainOptions) check(c *cobra.Command, args []string) error {
+	var before []string // the configuration
+	switch n := len(args) - 1; {
+	case n < 0:
+		return errors.New("no URL; write weir explain FILE URL, such as https://shop.example/cart")
+	case n > 1:
+		return fmt.Errorf("explain takes a configuration and one URL, not %d arguments; begin each option with its name, such as --method POST", len(args))
+	case n == 1 && strings.Contains(args[0], "://"):
+		return errors.New("write the configuration before the URL: weir explain FILE URL")
+	default:
+		before = args[:n]
 	}
-	return fmt.Errorf("explain takes one URL, not %d; begin each option with its name, such as --method POST", len(args))
-}
-
-func (o *explainOptions) check() error {
-	switch {
-	case o.file == "" && o.address == "":
-		return errors.New("name the configuration with -c FILE, or a running weir with --admin URL")
-	case len(o.objects) > 0 && o.file == "":
-		return errors.New("--objects needs -c: a running weir has the objects of its cluster")
-	case o.file != "" && o.address != "":
-		return errors.New("-c and --admin exclude each other: a running weir has its own configuration")
+	if o.address == "" {
+		return o.file.choose(c, before)
+	}
+	if len(before) > 0 || o.file.flag != "" {
+		return errors.New("a configuration file and --admin exclude each other: a running weir has its own configuration")
+	}
+	if len(o.objects) > 0 {
+		return errors.New("--objects and --admin exclude each other: a running weir has the objects of its cluster")
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func (o *explainOptions) run(c *cobra.Command, asked string) error {
 
 func (o *explainOptions) explain(c *cobra.Command) (*node.Explained, error) {
 	if o.address == "" {
-		cfg, err := node.Load(o.file)
+		cfg, err := node.Load(o.file.paths[0])
 		if err != nil {
 			return nil, err
 		}

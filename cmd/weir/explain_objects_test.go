@@ -103,7 +103,7 @@ SECRET
 	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", plain); !strings.Contains(out, "needs a configuration with a section kubernetes") {
 		t.Errorf("without the section it prints %s", out)
 	}
-	if out, _ := explained(t, "--admin 127.0.0.1:1 --objects "+objects+" http://a:8080/"); !strings.Contains(out, "--objects needs -c") {
+	if out, _ := explained(t, "--admin 127.0.0.1:1 --objects "+objects+" http://a:8080/"); !strings.Contains(out, "--objects and --admin exclude each other") {
 		t.Errorf("with --admin it prints %s", out)
 	}
 	if out, _ := explained(t, "--objects "+objects+" http://a:8080/", "-c", put("no.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nkubernetes: {}\n")); !strings.Contains(out, "has no kubernetes.gateways") {

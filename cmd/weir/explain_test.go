@@ -68,11 +68,12 @@ func TestExplainCommandLine(t *testing.T) {
 			t.Errorf("%s ends with %d: %s", line, is, got)
 		}
 	}
-	f("http://a/", statusUsage, "name the configuration with -c FILE")
 	f("-c a.yaml --admin b:1 http://a/", statusUsage, "exclude each other")
-	f("-c testdata/explain.yaml", statusUsage, "no URL; write weir explain -c FILE URL")
-	f("testdata/explain.yaml http://a/", statusUsage, "write -c before the configuration")
-	f("-c testdata/explain.yaml http://a/ POST", statusUsage, "takes one URL, not 2")
+	f("a.yaml http://a/ --admin b:1", statusUsage, "exclude each other")
+	f("--objects a.yaml http://a/ --admin b:1", statusUsage, "exclude each other")
+	f("-c testdata/explain.yaml", statusUsage, "no URL; write weir explain FILE URL")
+	f("http://a/ testdata/explain.yaml", statusUsage, "write the configuration before the URL")
+	f("testdata/explain.yaml http://a/ POST", statusUsage, "takes a configuration and one URL, not 3 arguments")
 	f("-c testdata/none.yaml http://a/", statusError, "none.yaml")
 	f("--admin 127.0.0.1:1 http://a/", statusError, "cannot query the admin port")
 }

@@ -5,33 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 )
 
 func newFmtCommand() *cobra.Command {
 	var f formatting
+	var in files
 	c := &cobra.Command{
-		Use:   "fmt FILE...",
+		Use:   "fmt [FILE...]",
 		Short: "Print configuration files in the usual layout, or rewrite them",
 		Long: `Fmt prints configuration files with two spaces for each level and at most one
 blank line in a row. It keeps comments, quotes and the order of keys, and it
 changes no value: a file that it cannot write again exactly stays as it is, with
-an error. FILE - is standard input.
+an error.
+` + aboutFiles + `
 
 With --write it replaces each file whose layout differs. With --check it only
 names these files; the exit status is then 1.`,
 		Example: `  weir fmt weir.yaml
   weir fmt --write /etc/weir/*.yaml
   weir fmt --check weir.yaml        in CI`,
-		Args: arguments(1, math.MaxInt, "no file; write weir fmt FILE, or weir fmt - for standard input"),
-		RunE: func(c *cobra.Command, args []string) error { return f.all(c, args) },
+		SuggestFor: []string{"format"},
+		PreRunE:    in.choose,
+		RunE:       func(c *cobra.Command, _ []string) error { return f.all(c, in.paths) },
 	}
+	in.flags(c)
 	c.Flags().BoolVarP(&f.write, "write", "w", false, "replace the files")
 	c.Flags().BoolVar(&f.check, "check", false, "name the files that have another layout")
 	c.MarkFlagsMutuallyExclusive("write", "check")
@@ -44,28 +46,18 @@ type formatting struct{ write, check bool }
 // errLayout is the error of weir fmt --check. The names of the files are printed before.
 var errLayout = errors.New("these files have another layout; run weir fmt --write with them")
 
-// all formats the files. It goes on after a file with errors.
+// all formats the files.
 func (f *formatting) all(c *cobra.Command, paths []string) error {
-	var errs config.Errors
 	differ := false
-	for _, path := range paths {
+	err := each(paths, func(path string) error {
 		other, err := f.one(c, path)
-		var wrong config.Errors
-		switch {
-		case errors.As(err, &wrong):
-			errs = append(errs, wrong...)
-		case err != nil:
-			return err
-		}
 		differ = differ || other
-	}
-	switch {
-	case len(errs) > 0:
-		return errs
-	case differ && f.check:
+		return err
+	})
+	if err == nil && differ && f.check {
 		return errLayout
 	}
-	return nil
+	return err
 }
 
 // one formats a file. It reports whether the layout of the file was another one.

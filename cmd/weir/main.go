@@ -37,9 +37,19 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
   weir run weir.yaml         run weir with it`,
 		SilenceErrors: true, // execute prints them
 		SilenceUsage:  true,
+		Version:       versionLine(),
 		Args:          knownCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.InitDefaultVersionFlag()
+	root.Flags().Lookup("version").Usage = "the same as weir version"
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if c == root {
+			return fmt.Errorf("%w; write a command before its flags, such as weir run -c FILE or weir check -c FILE", err)
+		}
+		return err
+	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
 		if c.Name() == cobra.ShellCompRequestCmd { // the shell asks
@@ -50,6 +60,8 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newExplainCommand())
+	root.AddCommand(newStatusCommand())
+	root.AddCommand(newReloadCommand())
 	root.AddCommand(newTopCommand())
 	root.AddCommand(newDrainCommand())
 	root.AddCommand(newUndrainCommand())
@@ -67,13 +79,27 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	return root
 }
 
+// otherWays answer words that are commands of other programs, where weir has no such command.
+var otherWays = map[string]string{
+	"stop":    "SIGTERM ends weir, as systemctl stop weir does",
+	"restart": "systemctl restart weir ends weir and starts it again; weir reload loads the configuration",
+	"upgrade": "SIGUSR2 makes a running weir start its new binary",
+}
+
 // knownCommand returns an error for an argument that is not a subcommand.
 func knownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	c.SuggestionsMinimumDistance = 2
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+	near := c.SuggestionsFor(args[0])
+	switch other := otherWays[args[0]]; {
+	case other != "":
+		return fmt.Errorf("there is no command %q; %s", args[0], other)
+	case strings.HasSuffix(args[0], ".yaml"):
+		near = []string{"weir run " + args[0]}
+	}
+	if len(near) > 0 {
 		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 	}
 	return fmt.Errorf("there is no command %q", args[0])
@@ -132,6 +158,7 @@ func execute(root *cobra.Command) int {
 	out := root.ErrOrStderr()
 	var (
 		wrong config.Errors
+		said  silent
 		exit  interface{ ExitStatus() int }
 	)
 	switch {
@@ -140,6 +167,7 @@ func execute(root *cobra.Command) int {
 	case !begun: // an error before a command begins is an error of the command line
 		fmt.Fprintf(out, "weir: %s\nTry %q.\n", shown(err), c.CommandPath()+" --help")
 		return statusUsage
+	case errors.As(err, &said):
 	case errors.As(err, &wrong): // each line begins with its position
 		fmt.Fprintln(out, shown(wrong))
 	default:

@@ -11,11 +11,12 @@ func TestWrongNumberOfArguments(t *testing.T) {
 		{"probe", "write one endpoint: weir probe HOST:PORT"},
 		{"probe a:1 b:2", "write one endpoint: weir probe HOST:PORT"},
 		{"man", "write one folder: weir man FOLDER"},
-		{"fmt", "no file; write weir fmt FILE, or weir fmt - for standard input"},
 		{"drain a b", "write one admin port: weir drain URL"},
 		{"undrain a b", "write one admin port: weir undrain URL"},
 		{"run a b", "write one configuration file: weir run FILE"},
-		{"check a b", "write one configuration file: weir check FILE"},
+		{"check --cluster a b", "--cluster takes one configuration file"},
+		{"reload a b", "write one admin port: weir reload URL"},
+		{"status a b", "write one admin port: weir status URL"},
 		{"ech", "write one public name: weir ech PUBLIC_NAME"},
 	} {
 		name, _, _ := strings.Cut(test.line, " ")

@@ -12,15 +12,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/disk"
 )
 
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man FOLDER",
-		Short: "Write the manual pages of all commands into a folder",
-		Long: `Man writes one manual page for each command: weir.1, weir-run.1 and so on. It
-creates the folder if it does not exist, and replaces older pages.`,
+		Short: "Write the manual pages into a folder",
+		Long: `Man writes one manual page for each command: weir.1, weir-run.1 and so on, and
+weir.yaml.5 with the keys of the configuration. If the folder is called man1, that
+page goes into man5 beside it. Man creates the folders if they do not exist, and
+replaces older pages.`,
 		Example: `  weir man /usr/local/share/man/man1 && man weir-run`,
 		Args:    arguments(1, 1, "write one folder: weir man FOLDER"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -44,7 +47,32 @@ func writeManual(root *cobra.Command, folder string) error {
 			return err
 		}
 	}
-	return nil
+	if filepath.Base(folder) == "man1" {
+		folder = filepath.Join(folder, "..", "man5")
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	return disk.Replace(filepath.Join(folder, "weir.yaml.5"), configPage(date), 0o644)
+}
+
+// configPage is the page of the configuration file.
+func configPage(date time.Time) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, ".TH WEIR.YAML 5 %s \"weir %s\" weir\n.SH NAME\nweir.yaml \\- the configuration of weir\n", date.Format(time.DateOnly), roff(buildVersion()))
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n", roff("The configuration of weir is one YAML file: /etc/weir/weir.yaml in the Debian package. weir check reports all errors in it. "+
+		"Names that users choose are NAME here, and [] stands for the elements of a list. The smallest useful file:"))
+	fmt.Fprintf(&b, ".PP\n%s.SH KEYS\n", verbatim(`listeners:
+  web: {address: ":8080", protocol: http}
+routes:
+  - {listeners: [web], backend: app}
+backends:
+  app: {endpoints: ["127.0.0.1:9001"]}`))
+	for _, k := range config.Reference() {
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(k.Key), roff(strings.ReplaceAll(k.Text, "\n", " ")))
+	}
+	b.WriteString(".SH SEE ALSO\n.BR weir\\-check (1) ,\n.BR weir\\-explain (1) ,\n.BR weir\\-fmt (1)\n")
+	return b.Bytes()
 }
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }

@@ -38,6 +38,15 @@ func TestManual(t *testing.T) {
 			t.Errorf("the page of weir top has no %q:\n%s", want, top)
 		}
 	}
+	keys, err := os.ReadFile(filepath.Join(folder, "..", "man5", "weir.yaml.5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{".TH WEIR.YAML 5 1970-01-01 ", ".B listeners.NAME.address\n", ".B routes[].timeouts.response_head\n", ".B backends.NAME.endpoints[].weight\n", "Default: least_requests."} {
+		if !strings.Contains(strings.ReplaceAll(string(keys), `\-`, "-"), want) {
+			t.Errorf("weir.yaml.5 has no %q", want)
+		}
+	}
 	if _, errs, status := weir("man", "/proc/nothing/here"); status != statusError || !strings.Contains(errs, "cannot write the manual pages") {
 		t.Errorf("status %d: %s", status, errs)
 	}

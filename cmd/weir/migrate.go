@@ -58,6 +58,7 @@ that looks like the controller's, and the default flags.`,
 		Example: `  weir migrate --cluster > weir.yaml
   helm template ingress-nginx/ingress-nginx | weir migrate -
   weir migrate --cluster --gateway-api infra/edge > gateway.yaml`,
+		SuggestFor:            []string{"convert", "import", "adapt"},
 		DisableFlagsInUseLine: true,
 		Args:                  source.args,
 		RunE: func(c *cobra.Command, args []string) error {

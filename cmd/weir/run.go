@@ -1,21 +1,19 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/weirproxy/weir/cmd/weir/node"
-	"github.com/weirproxy/weir/config/kube"
 )
 
 func newRunCommand() *cobra.Command {
-	var path string
+	f := files{inPod: true}
 	cmd := &cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Run weir with a configuration file",
-		Long: `Run weir with the configuration in FILE until SIGTERM or Ctrl-C. In a Pod, FILE
-is optional: without it weir serves the cluster's Ingresses on ports 80 and 443.
+		Long: `Run weir with the configuration in FILE until SIGTERM or Ctrl-C.
+` + aboutFiles + `
+In a Pod without FILE, weir serves the cluster's Ingresses on ports 80 and 443.
 
   SIGHUP   loads the file and opens the access log again. weir also loads the file
            when it changes. A file with errors changes nothing.
@@ -27,27 +25,12 @@ is optional: without it weir serves the cluster's Ingresses on ports 80 and 443.
            drain.timeout. A second SIGTERM or Ctrl-C ends weir at once.
 
 The exit status is 0 unless weir had to abort active requests or tunnels.`,
-		Example: "  weir run /etc/weir/weir.yaml\n  weir run - < weir.yaml",
-		Args:    arguments(0, 1, "write one configuration file: weir run FILE"),
-		PreRunE: chooseFile(&path),
-		RunE:    func(*cobra.Command, []string) error { return node.Run(path, build()) },
+		Example:    "  weir run /srv/weir.yaml\n  weir run - < weir.yaml",
+		SuggestFor: []string{"start", "serve", "server", "up"},
+		Args:       arguments(0, 1, "write one configuration file: weir run FILE"),
+		PreRunE:    f.choose,
+		RunE:       func(*cobra.Command, []string) error { return node.Run(f.paths[0], build()) },
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE`; - is standard input")
+	f.flags(cmd)
 	return cmd
-}
-
-// chooseFile takes the file from the argument or from --config. One of them is required,
-// unless weir serves the objects of a cluster.
-func chooseFile(path *string) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) > 0 && c.Flags().Changed("config"):
-			return fmt.Errorf("two configuration files: %s, and %s with --config; write one of them", args[0], *path)
-		case len(args) > 0:
-			*path = args[0]
-		case *path == "" && (c.Flags().Changed("config") || !kube.InPod()):
-			return fmt.Errorf("no configuration file; write %s FILE", c.CommandPath())
-		}
-		return nil
-	}
 }

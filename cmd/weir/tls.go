@@ -15,7 +15,7 @@ func newTLSCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tls",
 		Short: "Find the clients that still need old TLS",
-		Args:  cobra.NoArgs,
+		Args:  knownCommand,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newTLSReportCommand())

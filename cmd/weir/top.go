@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -38,6 +37,7 @@ If the output is not a terminal, or with --once, top prints the state once.`,
 		Example: `  weir top
   weir top 10.0.0.1:8087 10.0.0.2:8087
   weir top --once --sort errors --routes shop`,
+		SuggestFor:            []string{"stats", "monitor", "dashboard"},
 		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, urls []string) error {
 			if len(urls) == 0 {
@@ -84,8 +84,12 @@ func (o *topOptions) run(c *cobra.Command, urls []string) error {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	out, isFile := c.OutOrStdout().(*os.File)
-	if o.once || !isFile || !term.IsTerminal(int(out.Fd())) {
-		return o.runOnce(ctx, c.OutOrStdout(), urls)
+	if !isFile || !term.IsTerminal(int(out.Fd())) {
+		return o.runOnce(ctx, c.OutOrStdout(), urls, 0)
+	}
+	if o.once {
+		width, _, _ := term.GetSize(int(out.Fd()))
+		return o.runOnce(ctx, out, urls, width)
 	}
 	return o.runScreen(ctx, out, urls)
 }
@@ -110,19 +114,11 @@ func (o *topOptions) ask(ctx context.Context, address, sort string) (*status.Ove
 	if o.search != "" {
 		q.Set("routes", o.search)
 	}
-	answer, err := askAdmin(ctx, address, o.admin, "/status/overview", q)
-	if err != nil {
-		return nil, err
-	}
-	v := new(status.Overview)
-	if err := json.Unmarshal(answer, v); err != nil || v.At.IsZero() {
-		return nil, fmt.Errorf("%s is not the admin port of a weir: its response to GET /status/overview has another form; use the address in admin.address", withoutToken(address))
-	}
-	return v, nil
+	return askOverview(ctx, address, o.admin, q)
 }
 
-// runOnce asks each instance twice, because rates need two observations.
-func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) error {
+// runOnce asks each instance twice, because rates need two observations. Without a terminal the width is 0.
+func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string, width int) error {
 	answers := make([]topAnswer, len(urls))
 	askAll := func() {
 		var all sync.WaitGroup
@@ -143,7 +139,7 @@ func (o *topOptions) runOnce(ctx context.Context, out io.Writer, urls []string) 
 		}
 		askAll()
 	}
-	for _, line := range (&topScreen{answers: answers, sort: o.sort}).lines() {
+	for _, line := range (&topScreen{answers: answers, sort: o.sort, width: width}).lines() {
 		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
 			return err
 		}

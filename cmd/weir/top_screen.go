@@ -87,30 +87,35 @@ func (s *topScreen) head() []string {
 	}
 	line += ", routes by " + s.sort
 	if s.interactive {
-		line += "   (q end, r requests, e errors, p p99, n name)"
+		line += " (q ends, r e p n sort)"
 	}
 	return []string{line, ""}
 }
 
-// columns formats rows with aligned columns. The first column is aligned to the left.
-func columns(rows [][]string) (lines []string) {
-	var widths []int
-	for _, r := range rows {
-		for i, text := range r {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(text))
+// columns formats rows with aligned columns. The first column is aligned to the left. On a narrow screen the
+// columns that spare names are left out, in its order, and then the texts of the first column are cut.
+func (s *topScreen) columns(rows [][]string, spare ...string) (lines []string) {
+	widths := widthsOf(rows)
+	for ; s.width > 0 && total(widths) > s.width && len(spare) > 0; spare = spare[1:] {
+		out := slices.Index(rows[0], spare[0])
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], out, out+1)
 		}
+		widths = widthsOf(rows)
+	}
+	if over := total(widths) - s.width; s.width > 0 && over > 0 {
+		widths[0] = max(widths[0]-over, leastName)
 	}
 	for _, r := range rows {
 		var b strings.Builder
 		for i, text := range r {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			space := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(text), 0))
 			switch {
+			case i == 0 && space == "":
+				b.WriteString(string([]rune(text)[:widths[0]]))
 			case i == 0:
 				b.WriteString(text + space)
-			case i == len(widths)-1 && i == len(r)-1: // the last column is text
+			case i == len(widths)-1: // the last column is text
 				b.WriteString("  " + text)
 			default:
 				b.WriteString("  " + space + text)
@@ -119,6 +124,46 @@ func columns(rows [][]string) (lines []string) {
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
 	return lines
+}
+
+// leastName is how much of a name stays on a narrow screen. mostLast is how much of the last column counts:
+// it ends at the edge of the screen.
+const (
+	leastName = 8
+	mostLast  = 24
+)
+
+func widthsOf(rows [][]string) []int {
+	widths := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, text := range r {
+			widths[i] = max(widths[i], utf8.RuneCountInString(text))
+		}
+	}
+	return widths
+}
+
+func total(widths []int) int {
+	last := len(widths) - 1
+	n := 2*last + min(widths[last], mostLast)
+	for _, w := range widths[:last] {
+		n += w
+	}
+	return n
+}
+
+// wrapped breaks a line between words, so that it ends at the edge of the screen.
+func (s *topScreen) wrapped(line string) (lines []string) {
+	const indent = "  "
+	for s.width > 2*len(indent) && utf8.RuneCountInString(line) > s.width {
+		head := string([]rune(line)[:s.width])
+		if space := strings.LastIndexByte(head, ' '); space > len(indent) {
+			head = head[:space]
+		}
+		lines = append(lines, head)
+		line = indent + strings.TrimLeft(line[len(head):], " ")
+	}
+	return append(lines, line)
 }
 
 func (s *topScreen) instances() []string {
@@ -142,7 +187,7 @@ func (s *topScreen) instances() []string {
 		rows = append(rows, []string{a.name(), perSecond(n.Requests), perSecond(n.Refused), perSecond(n.Errors), secondsShown(n.P50), secondsShown(n.P99),
 			fmt.Sprint(c.Open), fmt.Sprint(c.States["active"]), fmt.Sprint(c.Parked), bytesShown(c.Resident), state})
 	}
-	return append(columns(rows), "")
+	return append(s.columns(rows, "PARKED", "4XX/S", "P50", "MEMORY", "ACTIVE", "CONN"), "")
 }
 
 // routes adds up the routes of all instances by name. Percentiles are from the slowest instance.
@@ -178,7 +223,7 @@ func (s *topScreen) routes() []string {
 		}
 		rows = append(rows, append(append([]string{cmp.Or(r.Name, "(no route)")}, n...), fmt.Sprint(r.Total), fmt.Sprint(r.Failed), fmt.Sprint(r.Tunnels), r.Backend))
 	}
-	lines := columns(rows)
+	lines := s.columns(rows, "P50", "TUNNELS", "REQUESTS", "ERRORS")
 	if more := all - len(list); more > 0 {
 		lines = append(lines, fmt.Sprintf("... and %d more routes", more))
 	}
@@ -197,61 +242,81 @@ func (s *topScreen) problems() []string {
 	var lines []string
 	for i := range s.answers {
 		a := &s.answers[i]
-		add := func(format string, args ...any) { lines = append(lines, a.name()+": "+fmt.Sprintf(format, args...)) }
-		if a.err != nil {
-			add("%v", a.err)
-			continue
+		var texts []string
+		switch {
+		case a.err != nil:
+			texts = []string{a.err.Error()}
+		case a.overview != nil:
+			texts = problemsOf(a.overview)
 		}
-		if a.overview == nil {
-			continue
-		}
-		o := a.overview
-		for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
-			add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
-		}
-		for _, b := range shownOf(o.Backends) {
-			text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
-			if len(b.Endpoints) > 0 && b.Endpoints[0].Error != "" {
-				text += ": " + b.Endpoints[0].Address + ": " + b.Endpoints[0].Error
-			}
-			add("%s", text)
-		}
-		if more := o.Backends.Bad - mostProblems; more > 0 {
-			add("%d more backends with a problem", more)
-		}
-		for _, c := range shownOf(o.Certificates) {
-			names := strings.Join(c.Names, ", ")
-			switch {
-			case c.NotAfter.IsZero():
-				add("no certificate for %s yet: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			case c.NotAfter.Before(o.At) && c.Error != "":
-				add("the certificate of %s has expired, and cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			case c.NotAfter.Before(o.At):
-				add("the certificate of %s has expired", names)
-			case c.Error != "":
-				add("the certificate of %s cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
-			default:
-				add("the certificate of %s expires in %d days", names, int(c.NotAfter.Sub(o.At).Hours()/24))
-			}
-		}
-		if o.Objects != nil && o.Objects.Trouble != "" {
-			add("weir cannot watch the cluster: %s", o.Objects.Trouble)
-		}
-		if o.Objects == nil {
-			continue
-		}
-		shown := o.Objects.Faults.Rows[:min(len(o.Objects.Faults.Rows), mostProblems)]
-		for _, f := range shown {
-			add("%s %s: %s: %s", f.Kind, f.Object, f.Reason, f.Message)
-		}
-		if more := o.Objects.Faults.All - len(shown); more > 0 {
-			add("%d more faults of objects of the cluster; the status page lists them", more)
+		for _, text := range texts {
+			lines = append(lines, s.wrapped(strings.Map(printable, a.name()+": "+text))...)
 		}
 	}
 	if len(lines) > 0 {
 		lines = append([]string{"", "PROBLEMS"}, lines...)
 	}
 	return lines
+}
+
+// problemsOf lists the problems of an instance.
+func problemsOf(o *status.Overview) (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, p := range o.Problems[:min(len(o.Problems), mostProblems)] {
+		add("%s (for %v)", p.Text, o.At.Sub(p.Since).Round(time.Second))
+	}
+	for _, b := range shownOf(o.Backends) {
+		text := fmt.Sprintf("backend %s: %d of %d endpoints work", b.Name, b.Working, b.Count)
+		if len(b.Endpoints) > 0 {
+			text += ": " + whyOut(&b.Endpoints[0])
+		}
+		add("%s", text)
+	}
+	if more := o.Backends.Bad - mostProblems; more > 0 {
+		add("%d more backends with a problem", more)
+	}
+	for _, c := range shownOf(o.Certificates) {
+		names := strings.Join(c.Names, ", ")
+		switch {
+		case c.NotAfter.IsZero():
+			add("no certificate for %s yet: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		case c.NotAfter.Before(o.At) && c.Error != "":
+			add("the certificate of %s has expired, and cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		case c.NotAfter.Before(o.At):
+			add("the certificate of %s has expired", names)
+		case c.Error != "":
+			add("the certificate of %s cannot be renewed: %s%s", names, c.Error, nextAttempt(&c, o.At))
+		default:
+			add("the certificate of %s expires in %d days", names, int(c.NotAfter.Sub(o.At).Hours()/24))
+		}
+	}
+	if o.Objects != nil && o.Objects.Trouble != "" {
+		add("weir cannot watch the cluster: %s", o.Objects.Trouble)
+	}
+	if o.Objects == nil {
+		return lines
+	}
+	shown := o.Objects.Faults.Rows[:min(len(o.Objects.Faults.Rows), mostProblems)]
+	for _, f := range shown {
+		add("%s %s: %s: %s", f.Kind, f.Object, f.Reason, f.Message)
+	}
+	if more := o.Objects.Faults.All - len(shown); more > 0 {
+		add("%d more faults of objects of the cluster; the status page lists them", more)
+	}
+	return lines
+}
+
+// whyOut says why an endpoint gets no requests.
+func whyOut(e *status.Endpoint) string {
+	switch {
+	case e.Error == "" && e.State == "down":
+		return e.Address + " has not passed enough health checks yet (health_check.rise)"
+	case e.Error == "":
+		return e.Address + " is " + e.State
+	case strings.Contains(e.Error, e.Address):
+		return e.Error
+	}
+	return e.Address + ": " + e.Error
 }
 
 // nextAttempt says when weir will try again to obtain a certificate; empty: no attempt has failed.

@@ -109,6 +109,35 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
+// On 80 columns nothing is wider than the screen, the health and the backend stay, and long problems go on in the next line.
+func TestTopOnANarrowScreen(t *testing.T) {
+	o := &status.Overview{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Node: "ip-10-1-203-104.eu-central-1", Health: status.Health{Reasons: []string{"weir is draining"}},
+		Connections: status.Connections{Open: 123456, Parked: 123000, Resident: 3 << 30, States: map[string]int{"active": 456}},
+		Problems:    []status.Problem{{Text: "the configuration was not loaded, so an older one is in effect: " + strings.Repeat("word ", 20) + strings.Repeat("x", 100)}},
+		Traffic:     status.Traffic{Now: status.Rates{Requests: 12345, Errors: 123, Refused: 1234, P50: 0.00012, P99: 1.2}},
+		Routes: status.List[status.Route]{All: 1, Matching: 1, Rows: []status.Route{{Name: "shop.example.org/a/rather/long/path/of/a/route", Backend: "shop-backend",
+			Total: 123456789, Failed: 12345, Tunnels: 123, Now: status.Rates{Seconds: 5, Requests: 12345, Errors: 12}}}}}
+	s := &topScreen{sort: "requests", width: 80, interactive: true, answers: []topAnswer{{address: "a", overview: o}}}
+	for _, width := range []int{80, 40, 10} {
+		s.width = width
+		for _, line := range s.lines() {
+			if len([]rune(line)) > width {
+				t.Errorf("on %d columns the line has %d: %s", width, len([]rune(line)), line)
+			}
+		}
+	}
+	s.width = 80
+	text := strings.Join(s.lines(), "\n")
+	for _, want := range []string{"(q ends, r e p n sort)\n", "REQ/S", "5XX/S", "P99", "  503: weir is draining\n", "  shop-backend\n", "older one\n  is in effect: word"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "PARKED") {
+		t.Errorf("the least important column is still there:\n%s", text)
+	}
+}
+
 // A server that is no weir, or another version of it, does not end top.
 func TestTopOfGarbage(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -21,10 +21,14 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version and commit of weir, and the version of Go",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "weir %s (commit %s, %s, %s/%s)\n", buildVersion(), buildRevision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("weir %s (commit %s, %s, %s/%s)", buildVersion(), buildRevision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // build returns what this binary tells about itself.

@@ -143,7 +143,7 @@ func (o *options) startWeir(dir string) (*process, error) {
 
 // haproxy3Flag defines the flag for the peer haproxy3.
 func (o *options) haproxy3Flag(flags *flag.FlagSet) {
-	flags.StringVar(&o.haproxy3, "haproxy3", "haproxy3", "binary of the peer haproxy3 (built from its repository: make TARGET=linux-glibc USE_OPENSSL=1 USE_PCRE2=1)")
+	flags.StringVar(&o.haproxy3, "haproxy3", "haproxy3", "binary of the peer haproxy3 (HAProxy 3.x: the package haproxy of Debian's backports, or of the repository of Debian's HAProxy maintainers)")
 }
 
 func parseOptions() (options, error) {

@@ -53,7 +53,7 @@ var proxies = map[string]proxy{
 		version: []string{"haproxy", "-v"},
 		not:     []string{edited, guarded, traced},
 	},
-	"haproxy3": { // built from its repository; the flag -haproxy3 is its path
+	"haproxy3": { // the flag -haproxy3 is its path
 		log:     "haproxy3.out",
 		config:  "haproxy.cfg",
 		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },

@@ -63,7 +63,7 @@ func TestJSONLine(t *testing.T) {
 			t.Errorf("the line is\n%snot\n%s", got, want)
 		}
 	}
-	f(sampleRecord(), `{"time":"2026-11-25T12:30:45.123456789Z","kind":"http","listener":"web","client":"192.0.2.1:4711","client_address":"192.0.2.1","client_port":4711,"peer":"10.0.0.9:33000",`+
+	f(sampleRecord(), `{"time":"2026-11-25T12:30:45.123456789Z","kind":"http","listener":"web","client":"192.0.2.1:4711","peer":"10.0.0.9:33000",`+
 		`"proxy_header":2,"route":"shop","backend":"app","endpoint":"10.1.0.4:8080","method":"GET","host":"shop.example:443","target":"/cart?id=7","http_version":"1.1","user_agent":"curl/8.5.0",`+
 		`"referer":"https://a.example/?token=***","request_id":"8f14e45fceea167a5a36dedd4bea2543","status":200,"duration_seconds":0.0015,"connect_seconds":0.0003,"response_head_seconds":0.0012,`+
 		`"bytes_in":210,"bytes_out":5120,"retries":1}`)
@@ -84,7 +84,12 @@ func TestJSONLine(t *testing.T) {
 func TestClientFields(t *testing.T) {
 	f := func(r *Record, client, address string, port, sender any) {
 		t.Helper()
-		e := lineOf(t, config.AccessLog{Format: config.LogJSON, Sample: 1}, r)
+		c := config.AccessLog{Format: config.LogJSON, Sample: 1}
+		if e := lineOf(t, c, r); e["client_address"] != nil || e["client_port"] != nil {
+			t.Errorf("the usual line has the client twice: %v", e)
+		}
+		c.Fields = []config.LogField{config.DefaultFields, "client_address", "client_port"}
+		e := lineOf(t, c, r)
 		if e["client"] != client || e["client_address"] != address || fmt.Sprint(e["client_port"]) != fmt.Sprint(port) || e["sender"] != sender {
 			t.Errorf("the line is %v", e)
 		}
@@ -104,6 +109,22 @@ func TestClientFields(t *testing.T) {
 	r := from("192.0.2.9:1")
 	r.Client = r.Origin.Client
 	f(r, "192.0.2.9:1", "192.0.2.9", 1, nil)
+}
+
+// The peer is missing if it is the client, unless the configuration names the field.
+func TestPeerField(t *testing.T) {
+	const at = "192.0.2.1:4711"
+	client := netip.MustParseAddrPort(at)
+	f := func(o *conn.Origin, fields []config.LogField, want any) {
+		t.Helper()
+		if got := lineOf(t, config.AccessLog{Format: config.LogJSON, Sample: 1, Fields: fields}, &Record{Kind: "http", Origin: o})["peer"]; got != want {
+			t.Errorf("the peer is %v, not %v", got, want)
+		}
+	}
+	f(&conn.Origin{Client: client, Peer: client}, nil, nil)
+	f(&conn.Origin{Client: client, Peer: client}, []config.LogField{config.DefaultFields, "peer"}, at)
+	f(&conn.Origin{Client: netip.MustParseAddrPort("192.0.2.9:1"), Peer: client}, nil, at)
+	f(&conn.Origin{Peer: client}, nil, at)
 }
 
 func TestSeconds(t *testing.T) {

@@ -59,6 +59,9 @@ func NewFormat(c config.AccessLog) *Format {
 		f.begin = "{" + d.begin
 		for _, name := range chosenFields(c, d) {
 			f.steps = append(f.steps, d.steps(name)...)
+			if name == "peer" && c.Format == config.LogJSON && !slices.Contains(c.Fields, name) {
+				f.steps[len(f.steps)-1].write = otherPeer
+			}
 		}
 	default:
 		f.steps = presetSteps(presets[c.Format])

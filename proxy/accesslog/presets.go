@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,8 @@ func by(key string, write func(l *line, r *Record)) []column { return []column{{
 var none = []column{}
 
 var dialects = map[config.LogFormat]dialect{
-	config.LogJSON: {request: "request_header_", respond: "response_header_"},
+	config.LogJSON: {request: "request_header_", respond: "response_header_", usual: slices.DeleteFunc(slices.Clone(config.LogFields),
+		func(f config.LogField) bool { return f == "client_address" || f == "client_port" })}, // client has both
 	config.LogECS: {
 		begin:  `"ecs.version":"8.11.0","event.kind":"event","event.dataset":"weir.access"`,
 		prefix: "weir.", request: "http.request.headers.", respond: "http.response.headers.",
@@ -107,6 +109,13 @@ var dialects = map[config.LogFormat]dialect{
 			"trace_id": as("TraceId"), "span_id": as("SpanId"),
 			"user_agent": as("request_User-Agent"), "referer": as("request_Referer"), "request_id": as("request_X-Request-Id"),
 		}},
+}
+
+// otherPeer writes the peer unless it is the client.
+func otherPeer(l *line, r *Record) {
+	if r.Origin != nil && r.Origin.Peer.IsValid() && r.Origin.Peer != r.ClientAddress() {
+		l.address(r.Origin.Peer)
+	}
 }
 
 // versionOf writes 1.3 for TLS 1.3.

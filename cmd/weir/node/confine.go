@@ -55,7 +55,7 @@ func confinement() *confined {
 	return c
 }
 
-// log writes the log line "confined", which names the user, the capabilities and the writable folders.
+// log writes the log line "privileges given up", which names the user, the capabilities and the writable folders.
 func (c *confined) log(log *zap.Logger) {
 	fields := []zap.Field{zap.Int("uid", os.Getuid()), zap.Int("gid", os.Getgid())}
 	if c.User != "" {
@@ -69,7 +69,7 @@ func (c *confined) log(log *zap.Logger) {
 	if len(c.Missing) > 0 {
 		fields = append(fields, zap.Strings("not_done", c.Missing))
 	}
-	log.Info("confined", fields...)
+	log.Info("privileges given up", fields...)
 }
 
 // account is a user to run as.

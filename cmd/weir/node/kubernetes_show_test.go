@@ -36,7 +36,7 @@ func TestObjectsAreShownInParts(t *testing.T) {
 		all.Certificates = append(all.Certificates, config.Certificate{Pair: &config.Pair{Name: name, Hosts: []string{"a.example"}}})
 	}
 	all.Routes = append(all.Routes[:5:5], all.Routes[6:]...) // otherwise no part ends between two routes with one name
-	e := &inEffect{fromFile, &all}
+	e := &inEffect{file: fromFile, config: &all}
 	parts := 0
 	for part := range c.objectsInParts(e) {
 		parts++
@@ -58,7 +58,7 @@ func TestObjectsAreShownInParts(t *testing.T) {
 	if !bytes.Equal(got.Bytes(), want.Bytes()) {
 		t.Errorf("got\n%s\nwant\n%s", &got, &want)
 	}
-	if got.Reset(); c.writeObjects(&got, &inEffect{fromFile, fromFile}) != nil || got.Len() > 0 {
+	if got.Reset(); c.writeObjects(&got, &inEffect{file: fromFile, config: fromFile}) != nil || got.Len() > 0 {
 		t.Errorf("without objects it is\n%s", &got)
 	}
 	if c.writeObjects(broken{}, e) == nil {

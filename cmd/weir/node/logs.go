@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -20,7 +21,7 @@ func newLog(c config.Log, level zap.AtomicLevel, terminal bool) *zap.Logger {
 	e.TimeKey, e.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
 	encoder := zapcore.NewJSONEncoder(e)
 	if c.Format == "console" || c.Format == "auto" && terminal {
-		e.EncodeLevel = zapcore.CapitalLevelEncoder
+		e.EncodeLevel, e.EncodeTime = zapcore.CapitalLevelEncoder, zapcore.TimeEncoderOfLayout(time.DateTime)
 		encoder = zapcore.NewConsoleEncoder(e)
 	}
 	return newLogTo(os.Stderr, encoder, level)

@@ -14,7 +14,7 @@ import (
 // watchResources keeps the process within its limits for memory and descriptors until the
 // process ends.
 func (s *server) watchResources(m *pressure.Memory) {
-	s.tellMemory("memory", m)
+	s.tellMemory("memory limit", m)
 	s.budget = m
 	m.Limited = s.limitMemory
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }

@@ -84,7 +84,8 @@ func (s *server) describe(o *status.Overview, now time.Time, open map[string]*li
 	cfg := s.configInEffect()
 	verdict := s.node.Verdict()
 	o.At, o.Uptime = now.UTC(), now.Sub(s.started).Seconds()
-	o.Version, o.Node, o.ConfigHash = s.build.Version, cfg.Node, cfg.Hash
+	o.Version, o.PID, o.Node, o.ConfigHash = s.build.Version, os.Getpid(), cfg.Node, cfg.Hash
+	o.ConfigFile, o.ConfigLoaded = cmp.Or(s.path, BuiltIn), s.effect.Load().loaded.UTC()
 	o.Health = status.Health{Healthy: verdict.Healthy, Ready: verdict.Ready, Cordoned: verdict.Cordoned, Draining: s.node.Draining(),
 		Reasons: append([]string{}, verdict.Reasons...), Drain: s.drainStatus()}
 	resident, _ := processMemory(os.Getpid())

@@ -119,6 +119,7 @@ type server struct {
 type inEffect struct {
 	file   *config.Config // the configuration file
 	config *config.Config // file with the objects of the cluster
+	loaded time.Time      // when file took effect
 }
 
 // fileInEffect returns the configuration file in effect, or nil before the first.
@@ -216,7 +217,11 @@ func (s *server) adopt(p *plan) {
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile, s.owned = p.ofFile, p.owned
-	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can serve a request for it
+	loaded := time.Now()
+	if p.again {
+		loaded = s.effect.Load().loaded
+	}
+	s.effect.Store(&inEffect{p.file, p.cfg, loaded}) // before a port can serve a request for it
 	s.access.Store(p.access)
 	s.limitMemory()
 	s.adoptObjects(p)

@@ -9,8 +9,12 @@ import "time"
 type Overview struct {
 	At         time.Time `json:"at"`
 	Version    string    `json:"version"`
+	PID        int       `json:"pid"`
 	Node       string    `json:"node"`
 	ConfigHash string    `json:"config_hash"`
+	// ConfigFile is the file that weir was started with, and ConfigLoaded when its content took effect.
+	ConfigFile   string    `json:"config_file"`
+	ConfigLoaded time.Time `json:"config_loaded"`
 	// Uptime is in seconds.
 	Uptime float64 `json:"uptime"`
 	// Refresh is how long a program should wait before it asks again, in seconds.

@@ -12,6 +12,7 @@ const count = n => n < 100000 ? n.toLocaleString('en') : n < 1e7 ? (n / 1e3).toF
 const time = s => s === 0 ? '–' : s < 0.001 ? (s * 1e6).toFixed(0) + ' µs' : s < 1 ? (s * 1e3).toFixed(s < 0.01 ? 1 : 0) + ' ms' : s.toFixed(1) + ' s';
 const bytes = n => n < 1 << 20 ? (n / 1024).toFixed(n < 10240 ? 1 : 0) + ' KiB' : n < 1 << 30 ? (n / 1048576).toFixed(0) + ' MiB' : (n / 1073741824).toFixed(1) + ' GiB';
 const clock = at => new Date(at).toLocaleTimeString();
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 function span(s) {
   s = Math.max(0, s);
@@ -72,8 +73,9 @@ function show(td, cell) {
   if (focused) td.querySelector('summary')?.focus({preventScroll: true});
 }
 
-const number = text => ({text, cls: 'number'});
-const bad = (text, is) => ({text, cls: is ? 'number bad' : 'number'});
+// A narrow screen leaves out numbers that are zero.
+const number = text => ({text, cls: text === '0' || text === '–' ? 'number zero' : 'number'});
+const bad = (text, is) => is ? {text, cls: 'number bad'} : number(text);
 
 // endpoints makes the list of the endpoints of a backend: those with a problem, and the others on request.
 function endpoints(td, list) {
@@ -153,7 +155,7 @@ function draw(o) {
   put($('node'), o.node);
   put($('badge'), health[0], 'badge ' + health[1]);
   put($('build'), [o.version, 'running for ' + span(o.uptime), 'configuration ' + o.config_hash].filter(Boolean).join(', '));
-  put($('updated'), 'updated ' + clock(o.at));
+  put($('updated'), 'updated ' + clock(o.at) + '; times are in the zone ' + zone);
   put($('answer'), o.health.healthy ? 'The health port answers 200.' : 'The health port answers 503:', o.health.healthy ? '' : 'bad');
   $('reasons').replaceChildren(...o.health.reasons.map(r => make('li', r)));
   problems(o);
