@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,4 +115,60 @@ func TestLargestConnectionEnds(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What a handshake makes weir hold is charged if it is more than usual: until it ends, and with passthrough until the
+// tunnel starts.
+func TestLargeHandshakesAreCharged(t *testing.T) {
+	const terminated = `
+listeners: {tls: {address: '@0', protocol: tls}}
+certificates: [{self_signed: {hosts: [a.example.org]}}]
+routes: [{listeners: [tls], hosts: [a.example.org], backend: app}]
+backends:
+  app: {endpoints: ['127.0.0.1:1']}
+  raw: {protocol: tcp, endpoints: ['@raw'], max_connections: 1}
+`
+	padding := strings.Repeat("\x00\x15\x03\xe4"+strings.Repeat("\x00", 996), 40) // 40 extensions
+	name := "\x00\x00\x00\x12\x00\x10\x00\x00\x0dd.example.org"
+	body := "\x03\x03" + strings.Repeat("r", 32) + "\x00\x00\x02\x13\x01\x01\x00" + string(binary.BigEndian.AppendUint16(nil, uint16(len(name+padding)))) + name + padding
+	message := string(binary.BigEndian.AppendUint32(nil, 1<<24|uint32(len(body)))) + body
+	hello := ""
+	for len(message) > 0 {
+		n := min(len(message), 16_000)
+		hello += "\x16\x03\x01" + string(binary.BigEndian.AppendUint16(nil, uint16(n))) + message[:n]
+		message = message[n:]
+	}
+	f := func(what, text, sent string) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@raw", e.address)
+		first := r.dial("tls")
+		if sent == hello { // it takes the only place at the endpoint
+			first.write(hello)
+			e.accept()
+		}
+		c := r.dial("tls")
+		c.write(sent)
+		eventually(t, what+" is charged", func() error {
+			if n := r.proxy.Memory.Used(); n < int64(len(sent)) {
+				return fmt.Errorf("%d bytes are used", n)
+			}
+			return nil
+		})
+		c.Close()
+		first.Close()
+	}
+	refused := func(text string) {
+		r := newRig(t, text, nil, "@raw", "127.0.0.1:1")
+		r.hoard(40_000)
+		r.dial("tls").write(hello[:len(hello)-1])
+		r.refusal().want(t, "reason", "memory")
+	}
+	passed := strings.Replace(terminated, "backends:", "  - {listeners: [tls], hosts: [d.example.org], tls: passthrough, backend: raw}\nbackends:", 1)
+	passed = strings.Replace(passed, "routes: [{listeners: [tls], hosts: [a.example.org], backend: app}]", "routes:\n  - {listeners: [tls], hosts: [a.example.org], backend: app}", 1)
+	refused(terminated)
+	refused(passed)
+	f("a ClientHello that weir terminates", terminated, hello[:len(hello)-1])
+	f("a ClientHello that may pass through", passed, hello[:len(hello)-1])
+	f("a passthrough that waits for its endpoint", passed, hello)
 }
