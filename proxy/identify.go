@@ -84,7 +84,7 @@ func beginsAsSSH(c *conn.Conn) (bool, error) {
 // hosts, and otherwise TLS that weir terminates. It closes every other connection without
 // sending a byte.
 func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
-	nc := &handshakeConn{c.NetConn(), &handshakeMemory{proxy: p, conn: c}}
+	nc := &handshakeConn{Conn: c.NetConn(), memory: &handshakeMemory{proxy: p, conn: c}}
 	defer nc.memory.release()
 	if e.ssh == nil {
 		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
@@ -150,9 +150,15 @@ func (m *handshakeMemory) release() { m.account.Close() }
 type handshakeConn struct {
 	net.Conn
 	memory *handshakeMemory // nil after the handshake
+	tls    *tls.Conn        // set after the handshake
 }
 
+var errLateHandshake = errors.New("the client sent a large handshake message after the handshake")
+
 func (c *handshakeConn) Read(p []byte) (int, error) {
+	if c.tls != nil && conn.HandshakeBytes(c.tls) > freeHandshake { // crypto/tls would keep 64 KiB
+		return 0, errLateHandshake
+	}
 	n, err := c.Conn.Read(p)
 	if c.memory != nil && err == nil && !c.memory.read() {
 		return 0, message.ErrMemory
@@ -250,7 +256,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge, nc *handshakeConn) {
 		conn.ReleaseTLS(tc) // large buffers, which would wait here for a small record
 	}
 	nc.memory.release()
-	nc.memory = nil
+	nc.memory, nc.tls = nil, tc
 	if err == nil {
 		took := time.Since(begun)
 		c.NoteHandshake(took)

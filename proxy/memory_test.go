@@ -1,14 +1,27 @@
 package proxy
 
 import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/memory"
 )
 
@@ -171,4 +184,57 @@ backends:
 	f("a ClientHello that weir terminates", terminated, hello[:len(hello)-1])
 	f("a ClientHello that may pass through", passed, hello[:len(hello)-1])
 	f("a passthrough that waits for its endpoint", passed, hello)
+}
+
+// A client may send handshake messages after the handshake (RFC 8446, section 4.6). crypto/tls keeps up to 64 KiB of
+// one until it is complete.
+func TestLargeHandshakeMessagesEndTheConnection(t *testing.T) {
+	r := newRig(t, reported, func(c *config.Config) {
+		for i := range c.Listeners {
+			c.Listeners[i].Timeouts.RequestHead = time.Hour
+		}
+	})
+	keys := new(bytes.Buffer)
+	c := r.dialTLS("tls", "a.example.org", func(c *tls.Config) { c.MinVersion, c.KeyLogWriter = tls.VersionTLS13, keys })
+	_, secret, _ := strings.Cut(keys.String(), "CLIENT_TRAFFIC_SECRET_0 ")
+	seal := sealer(t, c.Conn.(*tls.Conn), strings.Fields(secret)[1])
+	wire := c.Conn.(*tls.Conn).NetConn()
+	const handshake, keyUpdate = "\x16", "\x18"
+	message := keyUpdate + "\x00\xff\xff" + strings.Repeat("k", 8_000) // 65,535 bytes will follow
+	for n := range uint64(3) {
+		wire.Write(seal(n, message+handshake))
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection ends with %v", err)
+	}
+}
+
+// sealer returns a function that encrypts the nth record of a TLS 1.3 client, with its type at the end.
+func sealer(t *testing.T, c *tls.Conn, secret string) func(n uint64, inner string) []byte {
+	raw, err := hex.DecodeString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expand := func(label string, n int) []byte {
+		key, err := hkdf.Expand(sha256.New, raw, fmt.Sprintf("\x00%c%ctls13 %s\x00", n, 6+len(label), label), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	var aead cipher.AEAD
+	if suite := c.ConnectionState().CipherSuite; suite == tls.TLS_CHACHA20_POLY1305_SHA256 {
+		aead, err = chacha20poly1305.New(expand("key", chacha20poly1305.KeySize))
+	} else if block, failed := aes.NewCipher(expand("key", 16)); suite == tls.TLS_AES_128_GCM_SHA256 && failed == nil {
+		aead, err = cipher.NewGCM(block)
+	}
+	if aead == nil || err != nil {
+		t.Fatal(tls.CipherSuiteName(c.ConnectionState().CipherSuite), err)
+	}
+	iv := expand("iv", aead.NonceSize())
+	return func(n uint64, inner string) []byte {
+		head := binary.BigEndian.AppendUint16([]byte("\x17\x03\x03"), uint16(len(inner)+aead.Overhead()))
+		nonce := binary.BigEndian.AppendUint64(bytes.Clone(iv[:4]), binary.BigEndian.Uint64(iv[4:])^n)
+		return aead.Seal(bytes.Clone(head), nonce, []byte(inner), head)
+	}
 }
