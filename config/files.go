@@ -332,8 +332,19 @@ func (v *draft) authorities(file *string) []byte {
 	if !ok {
 		return nil
 	}
-	if _, err := certificatesOf(data); err != nil {
+	all, err := certificatesOf(data)
+	if err != nil {
 		v.failAt(v.places[file], "%s %v", v.quote(file, *file), err)
+		return data
+	}
+	var last time.Time
+	for _, c := range all {
+		if c.NotAfter.After(last) {
+			last = c.NotAfter
+		}
+	}
+	if time.Now().After(last) {
+		v.warnAt(v.places[file], "all its certificates have expired, the last one on %s; no certificate that they signed is accepted", last.UTC().Format(time.DateOnly))
 	}
 	return data
 }

@@ -106,14 +106,15 @@ func TestCertificateFiles(t *testing.T) {
 	f("certificates: [{cert: a.crt, key: a.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: a.key}}}\n",
 		`weir.yaml:5:53: tls_policies.p.client_auth.ca: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
 
-	text := head + "certificates: [{cert: a.crt, key: a.key}, {cert: old.crt, key: old.key}, {cert: soon.crt, key: soon.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: b.crt}}}\n"
+	text := head + "certificates: [{cert: a.crt, key: a.key}, {cert: old.crt, key: old.key}, {cert: soon.crt, key: soon.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: b.crt}}, q: {client_auth: {mode: require, ca: old.crt}}}\n"
 	c, errs := dir.parse(text)
 	if c == nil {
 		t.Fatal(errs)
 	}
-	if len(c.Warnings) != 3 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
+	if len(c.Warnings) != 5 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
 		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate expired on 2020-01-02; clients will refuse it") ||
-		!strings.HasSuffix(c.Warnings[2].Error(), "certificates[2].cert: the certificate expires on "+soon.UTC().Format(time.DateOnly)+"; renew it") {
+		!strings.HasSuffix(c.Warnings[2].Error(), "certificates[2].cert: the certificate expires on "+soon.UTC().Format(time.DateOnly)+"; renew it") ||
+		!strings.HasSuffix(c.Warnings[4].Error(), "tls_policies.q.client_auth.ca: all its certificates have expired, the last one on 2020-01-02; no certificate that they signed is accepted") {
 		t.Errorf("warnings are\n%v", c.Warnings)
 	}
 	if want, _ := os.ReadFile(filepath.Join(dir.path, "b.crt")); string(c.TLSPolicies[0].ClientAuthPool) != string(want) {

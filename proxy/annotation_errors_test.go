@@ -130,3 +130,10 @@ func TestIngressErrorsChange(t *testing.T) {
 	f([]string{"custom-http-errors: 404", "disable-proxy-intercept-errors: true", "default-backend: errors"}, map[string]string{"/ 404": "app"})
 	f([]string{"custom-http-errors: 404", "disable-proxy-intercept-errors: false", "default-backend: errors"}, map[string]string{"/ 404": "errors"})
 }
+
+// The request for the page of a target that only raw_targets accepts has the same target.
+func TestIngressErrorsOfRawTargets(t *testing.T) {
+	file := strings.Replace(ingressFile, "protocol: http}", "protocol: http, lenient: [raw_targets]}", 1)
+	i := newIngressRig(t, file, ingress("a/raw", 1, "raw.test Prefix / app", "custom-http-errors: 404", "default-backend: errors")+ingress("a/errors", 1, "errors.test Prefix / errors"))
+	wantAnswers(t, i, map[string]string{"GET http://raw.test/x?y=\u00e4\nWant-Status: 404": "404 errors GET /?y=\u00e4"})
+}

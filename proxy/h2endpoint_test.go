@@ -189,6 +189,61 @@ func TestGoAwayLosesNoUpload(t *testing.T) {
 	}
 }
 
+// An endpoint with a large window may get more of a body than weir keeps, before weir knows that the endpoint refuses the
+// request. So weir waits for a moment before it sends more.
+func TestUntakenLargeBodyIsKept(t *testing.T) {
+	const size, window = 400_000, 1 << 20
+	f := func(t *testing.T, most time.Duration, status int, refuse func(f *xhttp2.Framer, id uint32)) {
+		usual := refusalTime
+		refusalTime = most
+		t.Cleanup(func() { refusalTime = usual }) // after the rig has ended
+		e := newEndpoint(t)
+		r := newRig(t, h2cBackend, nil, "@app", e.address)
+		c := r.dial("web")
+		c.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", size+1)
+		accept := func() (f *xhttp2.Framer, id uint32) {
+			_, f = e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: window})
+			f.WriteWindowUpdate(0, window)
+			return f, nextFrame[*xhttp2.HeadersFrame](t, f).StreamID
+		}
+		read := func(f *xhttp2.Framer, want int) {
+			t.Helper()
+			for want > 0 {
+				want -= len(nextFrame[*xhttp2.DataFrame](t, f).Data())
+			}
+		}
+		fr, id := accept()
+		fr.WritePing(false, [8]byte{1})
+		nextFrame[*xhttp2.PingFrame](t, fr) // weir knows the windows
+		go c.write("%s", strings.Repeat("x", size))
+		if status == 503 {
+			read(fr, size)
+			refuse(fr, id)
+		} else {
+			read(fr, 64<<10)
+			refuse(fr, id)
+			fr, id = accept()
+			fr.WriteWindowUpdate(id, 1) // it takes the request
+			c.write("x")
+			read(fr, size+1)
+			answer200(fr, id)
+		}
+		c.wantResponse(status, "*")
+	}
+	for name, refuse := range map[string]func(f *xhttp2.Framer, id uint32){
+		"GOAWAY": func(f *xhttp2.Framer, id uint32) { f.WriteGoAway(id-1, xhttp2.ErrCodeNo, nil) },
+		"reset": func(f *xhttp2.Framer, id uint32) {
+			f.WriteRSTStream(id, xhttp2.ErrCodeRefusedStream)
+			f.WriteGoAway(id, xhttp2.ErrCodeNo, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { f(t, patience, 200, refuse) })
+	}
+	t.Run("late", func(t *testing.T) { // an endpoint that says nothing for long gets the rest
+		f(t, 0, 503, func(f *xhttp2.Framer, id uint32) { f.WriteGoAway(id-1, xhttp2.ErrCodeNo, nil) })
+	})
+}
+
 // Such attempts do not count for retries.attempts, but only three times for a request. A request whose endpoint
 // has opened the window was taken, and weir does not keep its body any longer.
 func TestUntakenRequestsEnd(t *testing.T) {

@@ -3,12 +3,15 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"net"
 	"os"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/accesslog"
+	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/tls/hello"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -81,6 +84,8 @@ func beginsAsSSH(c *conn.Conn) (bool, error) {
 // hosts, and otherwise TLS that weir terminates. It closes every other connection without
 // sending a byte.
 func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
+	nc := &handshakeConn{Conn: c.NetConn(), memory: &handshakeMemory{proxy: p, conn: c}}
+	defer nc.memory.release()
 	if e.ssh == nil {
 		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
 	} else {
@@ -96,7 +101,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	if e.passthrough {
-		info, raw, err := hello.Read(c, 0)
+		info, raw, err := hello.Read(nc, 0)
 		if err != nil {
 			p.refuseHello(c, e, badHello, err)
 			return
@@ -108,7 +113,57 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 			return
 		}
 	}
-	p.terminate(c, t, e)
+	p.terminate(c, t, e, nc)
+}
+
+// handshakeMemory charges the client's network for a handshake that sends more than usual: until
+// it ends, or until the tunnel of a passthrough starts, weir holds all that came.
+type handshakeMemory struct {
+	proxy   *Proxy
+	conn    *conn.Conn
+	account *memory.Account // nil: nothing is charged
+}
+
+const (
+	freeHandshake = 4 << 10 // bytes that are not charged: real clients send less
+	// handshakeCopies is how often weir holds each byte: as it came, in a whole message, and as the
+	// garbage of both while they grow.
+	handshakeCopies = 3
+)
+
+// read charges what came. It returns false if the account refuses.
+func (m *handshakeMemory) read() bool {
+	if m.conn.BytesRead <= freeHandshake {
+		return true
+	}
+	if m.account == nil {
+		m.account = new(memory.Account)
+		m.account.Open(m.proxy.Memory, m.conn.Network().Prefix(), m.conn)
+	}
+	return m.account.Charge(int(m.conn.BytesRead*handshakeCopies - m.account.Used()))
+}
+
+// release gives back what was charged. Further calls do nothing.
+func (m *handshakeMemory) release() { m.account.Close() }
+
+// handshakeConn is the connection below TLS.
+type handshakeConn struct {
+	net.Conn
+	memory *handshakeMemory // nil after the handshake
+	tls    *tls.Conn        // set after the handshake
+}
+
+var errLateHandshake = errors.New("the client sent a large handshake message after the handshake")
+
+func (c *handshakeConn) Read(p []byte) (int, error) {
+	if c.tls != nil && conn.HandshakeBytes(c.tls) > freeHandshake { // crypto/tls would keep 64 KiB
+		return 0, errLateHandshake
+	}
+	n, err := c.Conn.Read(p)
+	if c.memory != nil && err == nil && !c.memory.read() {
+		return 0, message.ErrMemory
+	}
+	return n, err
 }
 
 // refuseHello ends a connection to a tls listener before a handshake began. It counts as a
@@ -122,8 +177,11 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	p.refuseAs(c, &accesslog.Record{Listener: e.name, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
-// handshakeReason returns reason, or not_tls if the client did not send TLS.
+// handshakeReason returns reason, or not_tls if the client did not send TLS, or memory.
 func handshakeReason(reason string, err error) string {
+	if errors.Is(err, message.ErrMemory) {
+		return message.ErrMemory.Reason
+	}
 	var notRecord tls.RecordHeaderError
 	if errors.As(err, &notRecord) && policy.HandshakeResult(err) != policy.ResultSSLv2Hello {
 		return notTLS
@@ -189,11 +247,16 @@ func (h *handshake) chooseInTurn(hi *tls.ClientHelloInfo) (*policy.Policy, error
 }
 
 // terminate does the handshake, and serves the decrypted connection.
-func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
+func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge, nc *handshakeConn) {
 	h := &handshake{proxy: p, conn: c, edge: e}
-	tc := tls.Server(c.NetConn(), policy.Server(h.chooseInTurn, t.ech))
+	tc := tls.Server(nc, policy.Server(h.chooseInTurn, t.ech))
 	begun := time.Now()
 	err := tc.Handshake()
+	if err == nil && nc.memory.account != nil {
+		conn.ReleaseTLS(tc) // large buffers, which would wait here for a small record
+	}
+	nc.memory.release()
+	nc.memory, nc.tls = nil, tc
 	if err == nil {
 		took := time.Since(begun)
 		c.NoteHandshake(took)

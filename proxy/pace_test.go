@@ -1,8 +1,13 @@
 package proxy
 
 import (
+	"os"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 func TestPace(t *testing.T) {
@@ -41,4 +46,44 @@ func TestPace(t *testing.T) {
 	if left := p.left.Round(second); left != second {
 		t.Errorf("after a pause %v are left", left)
 	}
+}
+
+// sourceAfter is a body of which a byte arrives after some time.
+type sourceAfter struct {
+	source
+	arrives, until time.Time
+}
+
+func (s *sourceAfter) SetReadDeadline(until time.Time) { s.until = until }
+func (s *sourceAfter) Owes() bool                      { return false }
+
+func (s *sourceAfter) ReadBody(*message.Request) ([]byte, error) {
+	if s.until.Before(s.arrives) {
+		time.Sleep(time.Until(s.until))
+		return nil, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(s.arrives))
+	return []byte("x"), nil
+}
+
+// Silence in which a client owes nothing does not count as slowness: afterwards the client has the whole time again.
+func TestPaceAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		u := &upload{link: new(backend.Link), begun: now, pace: newPace(time.Minute, 240)}
+		u.pace.silence = time.Hour
+		u.answered.Store(true)
+		u.attempts = &attempts{requester: new(inquiry), req: &message.Request{Length: message.Unknown}}
+		u.attempts.upload = u
+		f := func(wait, want time.Duration) {
+			t.Helper()
+			u.attempts.body = &sourceAfter{arrives: time.Now().Add(wait)}
+			if p, err := u.next(); err != nil || len(p) != 1 || u.pace.left.Round(time.Second) != want {
+				t.Errorf("after %v came %q, %v; %v are left, want %v", wait, p, err, u.pace.left, want)
+			}
+		}
+		f(30*time.Second, 30*time.Second)
+		f(10*time.Minute, time.Minute)
+		f(20*time.Second, 40*time.Second)
+	})
 }

@@ -64,6 +64,22 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
+// A client whose connection has TLS may pause its upload after the response has begun, too.
+func TestSilentUploadOverTLS(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, secure, brief(time.Hour), "@app", e.address)
+	c := r.dialTLS("web", "a", nil)
+	c.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+	s := e.accept()
+	s.head()
+	s.wantRead("3\r\nabc\r\n")
+	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+	c.head()
+	r.silence()
+	c.write("3\r\ndef\r\n")
+	s.wantRead("3\r\ndef\r\n")
+}
+
 // Whoever has begun a part whose length is known owes the rest of it. A body_idle that the file has limits silence, too.
 func TestSilenceThatEnds(t *testing.T) {
 	f := func(response string, tune func(*config.Config), reason, what string) {

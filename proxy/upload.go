@@ -138,6 +138,9 @@ func (u *upload) run() {
 
 // keep keeps a piece that has arrived, as long as weir may have to send it again.
 func (u *upload) keep(p []byte) {
+	if k := u.kept; k != nil && k.n+len(p) > k.most && u.refusedSoon() {
+		k.most += len(p) // the next attempt sends all that came
+	}
 	if u.kept != nil && !u.attempts.limits.keepsBodies() && u.taken() {
 		u.kept.free()
 		u.kept = nil
@@ -150,6 +153,24 @@ func (u *upload) keep(p []byte) {
 // taken reports whether the endpoint has shown that it processes the request. Over HTTP/1.1
 // only a response shows that.
 func (u *upload) taken() bool { return u.link.Shared() && !u.link.CanRefuse() }
+
+// refusalTime is how long weir waits for an endpoint that allows more of a body than weir keeps. If the endpoint has
+// refused the request, its GOAWAY is on the way. If not, it opens the window soon.
+var refusalTime = 10 * time.Millisecond
+
+// refusedSoon waits until an endpoint that can refuse the request does so, and returns true; or until it
+// has shown that it does not, or refusalTime has passed.
+func (u *upload) refusedSoon() bool {
+	for over := time.Now().Add(refusalTime); u.link.CanRefuse(); time.Sleep(time.Millisecond) {
+		switch {
+		case u.link.HTTP.Flush() != nil:
+			return true
+		case time.Now().After(over):
+			return false
+		}
+	}
+	return false
+}
 
 // next returns the next piece of the client's body. It waits as long as the pace allows, and longer
 // while the client owes nothing.

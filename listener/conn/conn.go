@@ -238,7 +238,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return n, ErrInterrupted
 		}
 		if c.in.armed.Equal(c.in.want) || !c.in.want.IsZero() && !time.Now().Before(c.in.want) {
-			return n, err
+			return n, os.ErrDeadlineExceeded // unwrapped, like ErrWouldBlock: crypto/tls can continue after it
 		}
 		c.arm(c.in.want)
 	}

@@ -50,6 +50,15 @@ func ReleaseTLS(c *tls.Conn) {
 	}
 }
 
+// HandshakeBytes returns how many bytes of incomplete handshake messages c holds. Only c's reader may
+// call it.
+func HandshakeBytes(c *tls.Conn) int {
+	if !tlsBuffers.known {
+		return 0
+	}
+	return (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.hand)).Len()
+}
+
 // bufferOffsets are the offsets of two fields of a bytes.Buffer: its memory, and how much
 // of it was read.
 var bufferBytes, bufferRead, bufferKnown = func() (memory, read uintptr, known bool) {

@@ -32,6 +32,14 @@ func TestTLSFields(t *testing.T) {
 
 func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.Conn) {
 	t.Helper()
+	c, other := pair(t)
+	server, client = tlsOver(t, version, c, other)
+	return server, client, other
+}
+
+// tlsOver does the handshake over a pair.
+func tlsOver(t *testing.T, version uint16, c *Conn, other net.Conn) (server, client *tls.Conn) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +50,6 @@ func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.C
 		t.Fatal(err)
 	}
 	certificate := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	c, other := pair(t)
 	server = tls.Server(c.NetConn(), &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert, MaxVersion: version})
 	client = tls.Client(other, &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, MaxVersion: version})
 	done := make(chan error, 1)
@@ -50,7 +57,7 @@ func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.C
 	if err := errors.Join(client.Handshake(), <-done); err != nil {
 		t.Fatal(err)
 	}
-	return server, client, other
+	return server, client
 }
 
 // held returns how much memory a session keeps for reading.
@@ -178,6 +185,26 @@ func TestNetConnHasNoWriteDeadline(t *testing.T) {
 		wantError(t, err, os.ErrDeadlineExceeded)
 		if nc.RemoteAddr().String() != c.RemoteAddr().String() || nc.LocalAddr().String() != c.LocalAddr().String() {
 			t.Errorf("the addresses are %s and %s", nc.RemoteAddr(), nc.LocalAddr())
+		}
+	})
+}
+
+// A session goes on after a deadline has passed.
+func TestTLSGoesOnAfterADeadline(t *testing.T) {
+	eachSocket(t, func(t *testing.T, make func(*testing.T) (*Conn, *net.TCPConn)) {
+		c, other := make(t)
+		server, client := tlsOver(t, tls.VersionTLS13, c, other)
+		p := []byte{0}
+		for range 3 {
+			server.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if n, err := server.Read(p); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(n, err)
+			}
+		}
+		server.SetReadDeadline(time.Now().Add(patience))
+		client.Write(p)
+		if n, err := server.Read(p); n != 1 || err != nil {
+			t.Error(n, err)
 		}
 	})
 }

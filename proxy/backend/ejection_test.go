@@ -352,3 +352,56 @@ func TestStatusesLeaveHalfOfTheEndpoints(t *testing.T) {
 	used(b.endpoints[2], 0, 3) // the endpoint that was ejected first returns
 	wantReady(t, b, "10.0.0.1:80", "10.0.0.4:80")
 }
+
+// An address that lost to the other family of its name is neither out nor in: another address of the name serves.
+func TestOtherFamiliesDoNotCountAsOut(t *testing.T) {
+	for _, by := range []string{"status", "share"} {
+		w := newWorld(t, Options{})
+		cfg := answering(4)
+		if by == "share" {
+			cfg = sharing(4)
+		}
+		w.update(cfg)
+		b := w.set.Backend("app")
+		b.mu.Lock()
+		for _, e := range b.endpoints[:2] {
+			e.eject(otherFamily, time.Hour, "because of a test")
+		}
+		if out, all := b.countOut(false); out != 0 || all != 2 {
+			t.Errorf("%d of %d are out", out, all)
+		}
+		b.unlock()
+		for _, e := range b.endpoints[2:] {
+			if by == "share" {
+				used(e, 10, 20)
+			}
+			for range 3 {
+				e.Answered(503)
+			}
+		}
+		wantReady(t, b, "10.0.0.4:80")
+	}
+}
+
+// The status that follows the end of an ejection is the first one in a row.
+func TestStatusesFromBeforeAnEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.update(answering(2))
+		b := w.set.Backend("app")
+		e := endpointOf(t, b, "10.0.0.1:80")
+		for range 2 {
+			for n := range 3 {
+				if isOut(b, e) {
+					t.Fatalf("ejected after %d statuses", n)
+				}
+				e.Answered(503)
+			}
+			if !isOut(b, e) {
+				t.Fatal("not ejected")
+			}
+			time.Sleep(b.cfg.Ejection.For)
+			synctest.Wait()
+		}
+	})
+}

@@ -409,3 +409,20 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// Fault does a handshake for each extension. Strangers choose how many there are, so it looks only at few.
+func TestFaultOfManyExtensions(t *testing.T) {
+	f := func(others int, want string) {
+		t.Helper()
+		all := []string{sni("app.example.org"), groups, brokenALPN}
+		for n := range others {
+			all = append(all, string(binary.BigEndian.AppendUint16(nil, uint16(0x1000+n))))
+		}
+		if got := Fault(made(all...)[recordHeader:]); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("with %d other extensions, the fault is %q", others, got)
+		}
+	}
+	f(maxLeftOut-3, "a malformed extension ALPN (16)")
+	f(maxLeftOut-2, "")
+	f(2000, "")
+}
