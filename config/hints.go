@@ -79,6 +79,9 @@ var (
 	ejects     = synonym{"backends.NAME.ejection", `"ejection: {failures: 5, for: 10s}"`}
 	balances   = synonym{"backends.NAME.balance", `"balance: round_robin", least_requests or hash`}
 	addresses  = synonym{"backends.NAME.endpoints", `"endpoints: ['10.0.0.1:8080']"`}
+	mixes      = synonym{"proxy_protocol.NAME.rules[].mixed_families", `"mixed_families: true" in an entry of rules of proxy_protocol`}
+	answers    = synonym{"backends.NAME.timeouts.response_head", examples["backends.NAME.timeouts"]}
+	streams    = synonym{"backends.NAME.timeouts.stream_idle", `"timeouts: {stream_idle: 8h}"`}
 )
 
 // synonyms are keys of other programs, by the pattern of the section in which users write them.
@@ -89,7 +92,13 @@ var synonyms = map[string]map[string]synonym{
 		"routers": {"routes", `"routes: [{listeners: [web], backend: app}]"`}, "logging": {"log", examples["log"]},
 		"dashboard": {"admin", examples["admin"]}, "api": {"admin", examples["admin"]},
 	},
+	"listeners.NAME": {
+		"mixed_families": mixes, "silent_after": {"routes[].silent_after", `"silent_after: 2s" in the route with first_bytes`}, "stream_idle": {"listeners.NAME.timeouts.stream_idle", streams.write},
+		"body_idle": {"listeners.NAME.timeouts.body_idle", `"timeouts: {body_idle: 2m}"`}, "send_proxy": {"backends.NAME.send_proxy", `"send_proxy: v2" in the backend`},
+	},
+	"proxy_protocol.NAME": {"mixed_families": mixes},
 	"routes[]": {
+		"response_head": {"routes[].timeouts.response_head", answers.write}, "stream_idle": {"routes[].timeouts.stream_idle", streams.write}, "send_proxy": {"backends.NAME.send_proxy", `"send_proxy: v2" in the backend`},
 		"gzip": compresses, "compression": compresses, "encode": compresses,
 		"allow": allows, "allowlist": allows, "whitelist": allows, "ip_allow_list": allows, "ipAllowList": allows, "deny": denies, "denylist": denies, "blacklist": denies,
 		"basic_auth": passwords, "basicAuth": passwords, "basicauth": passwords, "auth_basic": passwords,
@@ -142,7 +151,7 @@ var synonyms = map[string]map[string]synonym{
 		"servers": addresses, "upstreams": addresses, "targets": addresses, "hosts": addresses, "urls": addresses,
 		"lb_policy": balances, "algorithm": balances, "load_balancing": balances, "affinity": sticks, "session_affinity": sticks, "cookie": sticks,
 		"outlier_detection": ejects, "circuit_breaker": ejects, "max_fails": ejects, "slow_start": {"backends.NAME.ramp_up", `"ramp_up: 30s"`},
-		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`},
+		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`}, "response_head": answers, "stream_idle": streams,
 	},
 }
 

@@ -29,8 +29,10 @@ func (b *Backend) name() string { return b.Name }
 var (
 	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	balance           = oneOf(LeastRequests, RoundRobin, Hash)
-	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
-	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
+	responseFaults    = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
+	requestFaults     = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
+	leniency          = responseFaults.explaining(requestFaults.words, "is a fault of requests; write it in lenient of the listener")
+	requestLeniency   = requestFaults.explaining(responseFaults.words, "is a fault of responses; write it in lenient of the backend")
 )
 
 func (b *Backend) section() section {
