@@ -352,7 +352,7 @@ func (a *AccessLog) section() section {
 		{"sample", a.sample(), "The share of good requests that have a line. A request is good if its status is below 400 and it has no reason. Everything else always has a line."},
 		{"redact", redact, "Names of query parameters whose values weir writes as ***, in target and referer."},
 		{"buffer", size(&a.Buffer, 1<<20, 1<<30), "Maximum memory of the lines that wait for a slow destination. Further lines are dropped and counted."},
-		{"max_line", size(&a.MaxLine, 1<<10, 1<<20), "Maximum length of a line. The longest values of a longer line are cut; such a value ends in ...[cut:N], where N is its whole length in bytes."},
+		{"max_line", size(&a.MaxLine, 1<<10, 1<<20), "Maximum length of a line. The longest values of a longer line are cut; such a value ends in ...[cut:N], where N is its whole length in bytes. Lists lose their last elements; N is then the number of all."},
 	}}
 }
 

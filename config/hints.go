@@ -96,6 +96,9 @@ var (
 	sends      = synonym{"routes[].timeouts.send", `"timeouts: {send: 60s}"`}
 	connects   = synonym{"routes[].timeouts.connect", `"timeouts: {connect: 5s}"`}
 	most       = synonym{"limits.max_connections", `"max_connections: 10000" in a listener, a backend, or limits`}
+	mixes      = synonym{"proxy_protocol.NAME.rules[].mixed_families", `"mixed_families: true" in an entry of rules of proxy_protocol`}
+	answers    = synonym{"backends.NAME.timeouts.response_head", examples["backends.NAME.timeouts"]}
+	streams    = synonym{"backends.NAME.timeouts.stream_idle", `"timeouts: {stream_idle: 8h}"`}
 )
 
 // synonyms are keys of other programs, by the pattern of the section in which users write them.
@@ -114,8 +117,12 @@ var synonyms = map[string]map[string]synonym{
 		"port": binds, "bind": binds, "listen": binds, "ssl": encrypts, "tls": encrypts, "mode": encrypts, "certificates": pairs, "certificate": pairs, "ssl_certificate": pairs,
 		"redirect": {"routes[].redirect", `"redirect: https" in a route of this listener`}, "default_backend": forwards, "accept_proxy": {"listeners.NAME.proxy_protocol", `"proxy_protocol: edge", and at the top level "proxy_protocol: {edge: {rules: [{from: [10.0.0.0/8], header: require}]}}"`},
 		"maxconn": {"listeners.NAME.max_connections", `"max_connections: 10000"`}, "keepalive_timeout": {"listeners.NAME.timeouts.keep_alive", `"timeouts: {keep_alive: 1m}"`}, "hosts": hosts, "server_name": hosts,
+		"mixed_families": mixes, "silent_after": {"routes[].silent_after", `"silent_after: 2s" in the route with first_bytes`}, "stream_idle": {"listeners.NAME.timeouts.stream_idle", streams.write},
+		"body_idle": {"listeners.NAME.timeouts.body_idle", `"timeouts: {body_idle: 2m}"`}, "send_proxy": {"backends.NAME.send_proxy", `"send_proxy: v2" in the backend`},
 	},
+	"proxy_protocol.NAME": {"mixed_families": mixes},
 	"routes[]": {
+		"response_head": {"routes[].timeouts.response_head", answers.write}, "stream_idle": {"routes[].timeouts.stream_idle", streams.write}, "send_proxy": {"backends.NAME.send_proxy", `"send_proxy: v2" in the backend`},
 		"gzip": compresses, "brotli": compresses, "zstd": compresses, "compression": compresses, "encode": compresses,
 		"allow": allows, "allowlist": allows, "whitelist": allows, "ip_allow_list": allows, "ipAllowList": allows, "deny": denies, "denylist": denies, "blacklist": denies,
 		"basic_auth": passwords, "basicAuth": passwords, "basicauth": passwords, "auth_basic": passwords,
@@ -177,7 +184,7 @@ var synonyms = map[string]map[string]synonym{
 		"servers": addresses, "upstreams": addresses, "targets": addresses, "hosts": addresses, "urls": addresses,
 		"lb_policy": balances, "algorithm": balances, "load_balancing": balances, "affinity": sticks, "session_affinity": sticks, "cookie": sticks,
 		"outlier_detection": ejects, "circuit_breaker": ejects, "max_fails": ejects, "slow_start": {"backends.NAME.ramp_up", `"ramp_up: 30s"`},
-		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`},
+		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`}, "response_head": answers, "stream_idle": streams,
 	},
 }
 

@@ -133,6 +133,7 @@ func (v *draft) checkClientAuth() {
 			}
 		}
 	}
+	reported := map[*Route]bool{}
 	for _, r := range v.routes {
 		pause.IfDue()
 		if r.FirstBytes != "" {
@@ -140,17 +141,15 @@ func (v *draft) checkClientAuth() {
 		}
 		for _, l := range v.listenersOf(r) {
 			for _, h := range v.hostsOf(r) {
-				if v.reportPlain(plain, r, l, h) {
-					return // one error is enough
-				}
+				v.reportPlain(plain, reported, r, l, h)
 			}
 		}
 	}
 }
 
 // reportPlain checks both directions, because either side may name the host more
-// precisely.
-func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host string) bool {
+// precisely. One error for each route without TLS is enough.
+func (v *draft) reportPlain(plain map[hostOn]*Route, reported map[*Route]bool, r *Route, l *Listener, host string) {
 	for _, other := range v.listeners {
 		described := v.describeHost(r, host)
 		r, plainListener, tlsListener := r, l, other
@@ -159,16 +158,19 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 			g = v.groups[hostOn{l.Name, host}]
 			r, plainListener, tlsListener = find(plain, other.Name, host), other, l
 		}
-		if r == nil || r.OnlyRedirects() || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
+		if r == nil || reported[r] || r.OnlyRedirects() || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
 			continue
 		}
 		if policy := v.asksForCertificates(g); policy != "" {
-			v.failAt(v.places[r], "listener %q serves without TLS what policy %q on listener %q protects with client certificates (%s); take %q out of the route, or client_auth out of the policy",
-				plainListener.Name, policy, tlsListener.Name, described, plainListener.Name)
-			return true
+			reported[r] = true
+			advice := ""
+			if len(r.Hosts) == 0 && described != "every host" {
+				advice = "set hosts of the route, "
+			}
+			v.failAt(v.places[r], "listener %q serves without TLS what policy %q on listener %q protects with client certificates (%s); %stake %q out of the route, or client_auth out of the policy",
+				plainListener.Name, policy, tlsListener.Name, described, advice, plainListener.Name)
 		}
 	}
-	return false
 }
 
 // asksForCertificates returns the name of the policy with client_auth that protects g, or

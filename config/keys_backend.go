@@ -29,8 +29,10 @@ func (b *Backend) name() string { return b.Name }
 var (
 	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	balance           = oneOf(LeastRequests, RoundRobin, Hash)
-	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
-	requestLeniency   = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
+	responseFaults    = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked, TwiceChunked, IdentityEncoding, ControlCharacters)
+	requestFaults     = oneOf(BareLF, EqualLengths, RawTargets, ControlCharacters)
+	leniency          = responseFaults.explaining(requestFaults.words, "is a fault of requests; write it in lenient of the listener")
+	requestLeniency   = requestFaults.explaining(responseFaults.words, "is a fault of responses; write it in lenient of the backend")
 )
 
 func (b *Backend) section() section {
@@ -340,7 +342,7 @@ func (t *BackendTimeouts) section() section {
 		{"connect", duration(&t.Connect, 10*time.Millisecond, 5*time.Minute), "For the TCP connection, the PROXY header and the TLS handshake together."},
 		{"response_head", duration(&t.ResponseHead, 10*time.Millisecond, day), "From the end of the request to the end of the response head."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a body, in either direction."},
-		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a response of unknown length may be silent: server-sent events, gRPC calls. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
+		{"stream_idle", duration(&t.StreamIdle, time.Second, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else 1h"), "How long a response of unknown length may be silent, such as server-sent events or a gRPC call. Bytes in either direction and HTTP/2 PINGs of a peer start it anew."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long weir keeps an idle connection. Set it shorter than the endpoint's own idle timeout."},
 	}}
 }

@@ -132,6 +132,19 @@ func oneOf[T ~string](words ...T) kind[T] {
 	}
 }
 
+// explaining returns a kind whose error for each of these words, if it does not know it, is why.
+func (k kind[T]) explaining(words []string, why string) kind[T] {
+	parse := k.parse
+	k.parse = func(s string) (T, error) {
+		v, err := parse(s)
+		if err != nil && slices.Contains(words, s) {
+			err = errors.New(why)
+		}
+		return v, err
+	}
+	return k
+}
+
 // notOneOf returns an error that suggests one of words instead of s.
 func notOneOf(s string, words []string) error {
 	if near := nearest(s, words); near != "" {

@@ -149,7 +149,7 @@ var beyond = map[string][]string{
 		"address: taken", "address: every address and one", "address: socket taken", "address: taken by the health port and admin", "address: the default of admin", "metrics where a listener is",
 		"listener dangling policy", "listener dangling policy, none there", "dangling names", "network in two rules",
 		"tls listener without certificates", "tls listener without certificates and routes", "kubernetes without a listener for it", "kubernetes with a default backend in a namespace that weir does not read", "an issuer without Gateways", "listeners that Gateways cannot share",
-		"client_auth and plain HTTP, same host", "client_auth and plain HTTP, every host", "client_auth and plain HTTP, wildcard below", "client_auth and plain HTTP, wildcard above",
+		"client_auth and plain HTTP, same host", "client_auth and plain HTTP, every host", "client_auth and plain HTTP, several routes", "client_auth and plain HTTP, wildcard below", "client_auth and plain HTTP, wildcard above",
 		"client_auth and plain HTTP, in one route", "client certificates and a redirect of another path",
 		"same conditions twice", "groups of an expression in a new path", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
 		"passthrough inherited", "passthrough on http", "passthrough on http and tls", "passthrough to an http backend", "tls_policy without tls listener", "first_bytes to an http backend", "first_bytes on tcp",

@@ -102,7 +102,7 @@ func (r *Route) timeoutsKey() value {
 			{"connect", limit(&t.Connect).byDefault("the backend's"), "For one connection to an endpoint, as timeouts.connect of the backend."},
 			{"response_head", limit(&t.ResponseHead).byDefault("the backend's"), "From the end of the request to the end of the response head, as timeouts.response_head of the backend."},
 			{"body_idle", limit(&t.BodyIdle).byDefault("the backend's"), "How long weir waits for more bytes of a body, as timeouts.body_idle of the backend."},
-			{"stream_idle", duration(&t.StreamIdle, 10*time.Millisecond, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else those of the listener and the backend"), "How long a stream may be silent while nobody owes anything, as timeouts.stream_idle of the listener and of the backend."},
+			{"stream_idle", duration(&t.StreamIdle, 10*time.Millisecond, 30*day).shownIf(t.StreamIdle != 0).byDefault("body_idle if it is set, else those of the listener and the backend"), "How long a stream may be silent, such as server-sent events or a gRPC call, in place of timeouts.stream_idle of the listener and of the backend."},
 			{"send", limit(&t.Send).byDefault("body_idle"), "How long weir waits until the endpoint reads more of the request."},
 		}, check: func(v *draft, there keySet, n *Tree, p path) {
 			if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {

@@ -422,8 +422,12 @@ func (a *attempt) tooSlow(err error) error {
 	case relayingBody:
 		setting, what, limit, routes = "body_idle", "sent no more of its response", l.body(of), own.body
 	}
-	if routes != 0 {
-		return conn.Explain(err, "the endpoint %s within %v (timeouts.%s of the route)", what, limit, setting)
+	hint := ""
+	if a.phase == relayingBody && !a.owed {
+		hint = hintSilence
 	}
-	return conn.Explain(err, "the endpoint %s within %v (backends.%s.timeouts.%s)", what, limit, b.Name(), setting)
+	if routes != 0 {
+		return conn.Explain(err, "the endpoint %s within %v (timeouts.%s of the route)%s", what, limit, setting, hint)
+	}
+	return conn.Explain(err, "the endpoint %s within %v (backends.%s.timeouts.%s)%s", what, limit, b.Name(), setting, hint)
 }

@@ -294,6 +294,9 @@ func whyNone(err error) string {
 // answers it. Otherwise weir breaks the response off, so that the client cannot take the
 // received part for the whole.
 func (x *exchange) giveUp(o *outcome) {
+	if o.failure == clientGone && o.reason == message.ErrMemory.Reason {
+		o.err = conn.Explain(o.err, "weir closed the connection, because it held the most memory when the memory account was full (limits.memory)")
+	}
 	x.reason, x.err = o.reason, o.err
 	if o.failure == clientGone || x.answered {
 		if !x.answered {

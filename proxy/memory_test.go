@@ -121,6 +121,7 @@ func TestLargestConnectionEnds(t *testing.T) {
 	}
 	for _, rec := range []entry{r.record(), r.record()} {
 		rec.want(t, "reason", "memory")
+		rec.wantError(t, "limits.memory")
 	}
 	eventually(t, "the end is counted", func() error { // a moment after it has begun
 		if n := r.proxy.Memory.Ended(); n != 1 {

@@ -105,7 +105,7 @@ func TestSilenceThatEnds(t *testing.T) {
 	const bodyIdle = "sent no more of its response within 50ms (backends.app.timeouts.body_idle)"
 	f("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", brief(time.Hour), "response_cut_short", bodyIdle)
 	f(chunks+"9\r\nhello", brief(time.Hour), "response_cut_short", bodyIdle)
-	f(chunks+"5\r\nhello\r\n", brief(0), "response_cut_short", bodyIdle)
+	f(chunks+"5\r\nhello\r\n", brief(0), "response_cut_short", bodyIdle+hintSilence)
 	f(chunks+"5\r\nhello\r\n", brief(time.Second), "stream_idle", "neither side sent anything within 1s (backends.app.timeouts.stream_idle)")
 	f(chunks+"5\r\nhello\r\n", route(config.RouteTimeouts{StreamIdle: time.Second}), "stream_idle", "within 1s (timeouts.stream_idle of the route)")
 	f(chunks+"5\r\nhello\r\n", route(config.RouteTimeouts{BodyIdle: time.Second}), "response_cut_short", "within 1s (timeouts.body_idle of the route)")
@@ -293,6 +293,34 @@ func TestConversationOverHTTP1(t *testing.T) {
 	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 	c.head()
 	r.record().want(t, "status", 200, "reason", "slow_body")
+}
+
+// The access log names the setting that ended the silence of a client.
+func TestSilentClient(t *testing.T) {
+	f := func(body, stream time.Duration, route *config.RouteTimeouts, sent, reason, what string) {
+		t.Helper()
+		r, e := newPlain(t, func(c *config.Config) {
+			c.Listeners[0].Timeouts.BodyIdle, c.Listeners[0].Timeouts.StreamIdle = body, stream
+			c.Routes[0].Timeouts = route
+		})
+		c := r.dial("web")
+		c.write(postChunked + sent)
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nA\r\n")
+		c.head()
+		rec := r.record()
+		rec.want(t, "status", 200, "reason", reason)
+		rec.wantError(t, what)
+		if text := fmt.Sprint(rec["error"]); reason == "slow_body" && strings.HasSuffix(text, hintSilence) != (sent == "") {
+			t.Errorf("after %q the error is %s", sent, text)
+		}
+	}
+	const short, long = 50 * time.Millisecond, time.Hour
+	f(short, 0, nil, "", "slow_body", "(listeners.web.timeouts.body_idle is 50ms, ")
+	f(short, 0, nil, "9\r\nabc", "slow_body", "(listeners.web.timeouts.body_idle is 50ms, ")
+	f(short, short, nil, "", "stream_idle", "neither side sent anything within 50ms (listeners.web.timeouts.stream_idle)")
+	f(short, long, &config.RouteTimeouts{StreamIdle: short}, "", "stream_idle", "within 50ms (timeouts.stream_idle of the route)")
 }
 
 // Times of the file: body_idle limits silence only where the file has it.

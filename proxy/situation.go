@@ -172,7 +172,22 @@ func slowRead(e *edge, err error) error {
 }
 
 // slowBody returns the error for a client that sends the request's body too slowly.
-func slowBody(e *edge, err error) error {
-	return conn.Explain(err, "the request's body did not arrive in time (listeners.%s.timeouts.body_idle is %v, body_min_rate is %d bytes a second)",
-		e.name, e.timeouts.BodyIdle, e.timeouts.BodyMinRate)
+func slowBody(x *exchange, err error) error {
+	e, pace, rate, hint := x.edge, x.bodyPace(), "", ""
+	if pace.silence == 0 && x.req.Length == message.Unknown && (pace.call || x.answered) && !x.attempts.body.Owes() {
+		hint = hintSilence
+	}
+	if n := x.minRate(); n > 0 {
+		rate = fmt.Sprintf(", body_min_rate is %d bytes a second", n)
+	}
+	return conn.Explain(err, "the request's body did not arrive in time (listeners.%s.timeouts.body_idle is %v%s)%s", e.name, e.timeouts.BodyIdle, rate, hint)
+}
+
+// silentBody returns the error for a stream on which neither side sent anything, if the limit of the request ended it.
+func silentBody(x *exchange, err error) error {
+	whose := "listeners." + x.edge.name + ".timeouts.stream_idle"
+	if l := x.attempts.limits; l != nil && l.waits.stream != 0 {
+		whose = "timeouts.stream_idle of the route"
+	}
+	return conn.Explain(err, "neither side sent anything within %v (%s)", x.bodyPace().silence, whose)
 }

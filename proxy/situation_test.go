@@ -128,7 +128,15 @@ func TestRefusedPathIsLogged(t *testing.T) {
 	c = r.dial("web")
 	c.write("GET /a/../b HTTP/1.1\r\nHost: a b\r\n\r\n")
 	all(c)
-	r.record().want(t, "reason", "ambiguous_path", "target", "/a/../b", "host", "")
+	r.record().want(t, "reason", "ambiguous_path", "target", "/a/../b", "host", nil)
+	c = r.dial("web")
+	c.write("GET /\xc3\xa4?c HTTP/1.1\r\nHost: a\r\n\r\n")
+	all(c)
+	r.record().want(t, "reason", "bad_target", "target", "/\u00e4?c", "host", "a", "method", "GET")
+	c = r.dial("web")
+	c.write("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n")
+	all(c)
+	r.record().want(t, "reason", "two_lengths", "target", "/c", "host", "a", "method", "POST")
 }
 
 // If there is no endpoint because a name could not be looked up, the log line of the

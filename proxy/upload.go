@@ -195,7 +195,7 @@ func (u *upload) next() ([]byte, error) {
 		}
 		free = true
 		if until = a.alive(asked, u.link).Add(u.pace.silence); !time.Now().Before(until) {
-			return nil, fmt.Errorf("%w: nothing came within %v", errSilentStream, u.pace.silence)
+			return nil, errSilentStream
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (u *upload) noteLife(now time.Time) { u.life.Store(int64(now.Sub(u.begun)))
 func (u *upload) lastLife() time.Time    { return u.begun.Add(time.Duration(u.life.Load())) }
 
 var errSilentStream = &message.Refusal{Status: http.StatusRequestTimeout, Reason: reasonSilent,
-	Detail: "neither side sent anything for a long time", Hint: "timeouts.stream_idle of the listener or the route"}
+	Detail: "neither side sent anything for a long time"}
 
 // noteArrived records whether the whole body has arrived. run calls it before it sends the last
 // piece: after that piece the endpoint may answer, and the client may keep its connection. Over
@@ -382,10 +382,12 @@ func (u *upload) stop() {
 func (x *exchange) bodyFailed(err error) *outcome {
 	var refusal *message.Refusal
 	switch {
+	case errors.Is(err, errSilentStream):
+		return &outcome{failure: failed, status: errSilentStream.Status, reason: reasonSilent, err: silentBody(x, err)}
 	case errors.As(err, &refusal):
 		return &outcome{failure: failed, status: refusal.Status, reason: refusal.Reason, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &outcome{failure: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
+		return &outcome{failure: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x, err)}
 	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
 		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
 	}

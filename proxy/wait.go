@@ -103,6 +103,9 @@ func later(a, b time.Time) time.Time {
 // reasonSilent is the reason for the end of a stream on which nobody sent anything for too long.
 const reasonSilent = "stream_idle"
 
+// hintSilence ends the error of a body_idle that ended a silent stream, because the file has no stream_idle.
+const hintSilence = "; if such a stream may be silent for longer, set stream_idle there"
+
 // tooSilent returns the outcome of an attempt that ended because of silence.
 func (a *attempt) tooSilent(err error) *outcome {
 	whose := "backends." + a.all.backend.Name() + ".timeouts.stream_idle"

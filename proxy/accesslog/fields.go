@@ -114,7 +114,7 @@ var fields = []field{
 	{"backend", func(l *line, r *Record) { l.text(r.Backend) }},
 	{"endpoint", func(l *line, r *Record) { l.text(r.Endpoint) }},
 	{"method", ofRequest(func(l *line, q *message.Request) { l.bytes(q.Bytes(q.Method)) })},
-	{"host", ofRequest(func(l *line, q *message.Request) { l.bytes(q.Bytes(q.Host)) })},
+	{"host", ofRequest(func(l *line, q *message.Request) { l.optional(q.Bytes(q.Host)) })},
 	{"target", ofRequest(func(l *line, q *message.Request) { l.url(q.Bytes(q.Target)) })},
 	{"http_version", func(l *line, r *Record) {
 		if r.request() != nil {
@@ -370,11 +370,8 @@ func (r *Record) endpointStatus() int {
 // query returns the query of the request, without the values of the parameters that must not be
 // in the log.
 func (l *line) query(q *message.Request) []byte {
-	target := q.Bytes(q.Target)
-	if len(target) <= q.Path.Len()+1 {
-		return nil
-	}
-	return l.public(target)[q.Path.Len()+1:]
+	_, query, _ := bytes.Cut(l.public(q.Bytes(q.Target)), []byte{'?'})
+	return query
 }
 
 func (l *line) protocol(r *Record) {

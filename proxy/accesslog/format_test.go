@@ -279,3 +279,18 @@ func TestLongLinesAreCut(t *testing.T) {
 		t.Errorf("a short line is cut: %s", line)
 	}
 }
+
+// A long list loses its last elements. The values that say what happened are never cut for it.
+func TestLongListsAreCut(t *testing.T) {
+	r := &Record{Kind: "refused", Listener: "websecure", SNI: "app.example.org", Reason: "handshake", Result: "client_certificate",
+		Offer: &Offer{Suites: slices.Repeat([]string{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"}, 80), Protocols: slices.Repeat([]string{"\"\x01"}, 80), JA4: "t13d311000_e8f1e7e78f70_d41ae481755e"},
+		Err:   errors.New("tls: client didn't provide a certificate")}
+	for _, format := range []config.LogFormat{config.LogJSON, "{tls_offered_suites} {tls_offered_alpn} {ja4} {tls_result} {error}"} {
+		c := of(format)
+		c.MaxLine = 1 << 10
+		line := formatted(c, r)
+		if len(line) > 1<<10 || strings.Count(line, "...[cut:80]") != 2 || strings.Count(line, "cut:") != 2 || !strings.Contains(line, "SHA384") || format.JSON() && !json.Valid([]byte(line)) {
+			t.Errorf("a line of %s has %d bytes: %s", format, len(line), line)
+		}
+	}
+}

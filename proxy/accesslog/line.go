@@ -159,26 +159,28 @@ func (l *line) hex(p []byte) {
 	}
 }
 
-// list writes a JSON list, or texts with commas between them.
+// list writes a JSON list, or texts with commas between them. A list that takes more than l.most bytes
+// loses its last elements; its end then says how many it had.
 func (l *line) list(all []string) {
-	if l.key == "" {
-		for i, s := range all {
-			if i > 0 {
-				l.b = append(l.b, ',')
-			}
-			l.b = appendValue(l, l.b, s, l.quoted)
-		}
-		return
-	}
 	l.begin()
-	l.b = append(l.b, '[')
-	for i, s := range all {
-		if i > 0 {
+	if l.key != "" {
+		l.b = append(l.b, '[')
+	}
+	for i, begin := 0, len(l.b); i < len(all); i++ {
+		s := all[i]
+		if len(l.b)+len(s)-begin > l.most {
+			s, i = "...[cut:"+strconv.Itoa(len(all))+"]", len(all)
+		}
+		if len(l.b) > begin {
 			l.b = append(l.b, ',')
 		}
-		l.b = append(appendValue(l, append(l.b, '"'), s, true), '"')
+		l.mark()
+		l.b = appendValue(l, l.b, s, l.quoted)
+		l.mark()
 	}
-	l.b = append(l.b, ']')
+	if l.key != "" {
+		l.b = append(l.b, ']')
+	}
 }
 
 func (l *line) time(t time.Time) {

@@ -18,8 +18,8 @@ func parseRequest(req *message.Request, head []byte, limits Limits, rules Lenien
 	block, offset := req.Load(head)
 	line := bytes.IndexByte(block, '\r')
 	if err := parseRequestLine(req, block[:line], offset); err != nil {
-		if message.IsPath(err) && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules) == nil && req.ReadHost(false) != nil {
-			req.Host = message.Span{} // the log shows the host only if it is valid
+		if message.IsPath(err) && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields, rules) == nil {
+			noteHost(req)
 		}
 		return err
 	}
@@ -30,6 +30,13 @@ func parseRequest(req *message.Request, head []byte, limits Limits, rules Lenien
 		return err
 	}
 	return interpretRequest(req, rules)
+}
+
+// noteHost sets the host of a refused request for the log, if the host is valid.
+func noteHost(req *message.Request) {
+	if req.ReadHost(false) != nil {
+		req.Host = message.Span{}
+	}
 }
 
 func parseRequestLine(req *message.Request, line []byte, offset int) error {
@@ -119,6 +126,7 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 func interpretRequest(req *message.Request, rules Lenient) error {
 	f, err := readFraming(&req.Head, req.Minor, rules)
 	if err != nil {
+		noteHost(req)
 		return err
 	}
 	req.Length = f.length

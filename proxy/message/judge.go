@@ -78,6 +78,9 @@ func (r *Request) SetMethod(method Span) error {
 func (r *Request) SetTarget(target Span) error {
 	t := r.Bytes(target)
 	if err := r.CheckTarget(t); err != nil {
+		if bytes.HasPrefix(t, []byte{'/'}) {
+			r.Target = target // for the log; without a Path the request is never forwarded
+		}
 		if before, _, _ := bytes.Cut(t, []byte{'?'}); ambiguousRaw(before) {
 			return ErrTargetBytes // no setting accepts it
 		}
@@ -94,7 +97,7 @@ func (r *Request) SetTarget(target Span) error {
 	if q := bytes.IndexByte(t, '?'); q >= 0 {
 		path.end = path.start + uint32(q)
 	}
-	if r.Target = target; !r.Accepts(r.Bytes(path)) { // the log has the target; without a Path the request is never forwarded
+	if r.Target = target; !r.Accepts(r.Bytes(path)) { // the log has the target here too
 		if !ambiguousRaw(r.Bytes(path)) {
 			return errRawPath
 		}
@@ -120,8 +123,10 @@ func (r *Request) Accepts(path []byte) bool {
 	return !AmbiguousPath(path) || r.RawTargets && !ambiguousRaw(path)
 }
 
-// IsPath reports whether an error of SetTarget is about the path.
-func IsPath(err error) bool { return err == ErrPath || err == errRawPath }
+// IsPath reports whether an error of SetTarget is about the path, or about bytes that a URL must not contain.
+func IsPath(err error) bool {
+	return err == ErrPath || err == errRawPath || err == ErrTargetBytes || err == errRawTarget
+}
 
 // Rewrite sets the target for the endpoint to bytes in r's arena: a path with or without a
 // query. They pass the same check as the target of a client. The path does not begin with two
