@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -234,6 +235,7 @@ func compare(t *testing.T, page, language string, pairs []fromPair, start func(s
 			}
 			t.Parallel()
 			w := newWeir(t)
+			w.env = []string{"WEIR_STICKY_KEY=" + strings.Repeat("k", 32)}
 			adapt := prepare(t, w.dir, p)
 			if start != nil {
 				s := &side{t, language, map[string]string{}}
@@ -270,14 +272,29 @@ func prepare(t *testing.T, dir string, p fromPair) func(config string) string {
 		}
 		config = fromEndpoint.ReplaceAllStringFunc(config, func(page string) string {
 			if endpoints[page] == "" {
-				b := newWebBackend(t, page)
-				b.sick.Store(page == p.sick)
-				endpoints[page] = b.address
+				endpoints[page] = newPageEndpoint(t, page, page == p.sick)
 			}
 			return endpoints[page]
 		})
 		return toLoopback.Replace(strings.ReplaceAll(config, "/etc/", dir+"/etc/"))
 	}
+}
+
+// newPageEndpoint starts an endpoint of a page: a web server, with TLS on port 8443, or on port 5432 a server that
+// sends back what it gets. It returns its address.
+func newPageEndpoint(t *testing.T, page string, sick bool) string {
+	t.Helper()
+	switch {
+	case strings.HasSuffix(page, ":5432"):
+		return newEchoBackend(t).address
+	case strings.HasSuffix(page, ":8443"):
+		server := httptest.NewTLSServer(&webBackend{name: page})
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	b := newWebBackend(t, page)
+	b.sick.Store(sick)
+	return b.address
 }
 
 // startListed starts HAProxy or nginx, whose configurations have the ports that they listen on.
@@ -307,6 +324,39 @@ func echoes(url string) func(*side) string {
 		}
 		_, got, err := c.Read(ctx)
 		return fmt.Sprint(string(got), " ", err)
+	}
+}
+
+// tunnels is the result of a TCP connection to a server that sends back what it gets.
+func tunnels(port string) func(*side) string {
+	return func(s *side) string {
+		c := dial(s.t, s.at(port))
+		defer c.Close()
+		got := make([]byte, 5)
+		fmt.Fprint(c, "hello")
+		_, err := io.ReadFull(c, got)
+		return fmt.Sprint(string(got), " ", err)
+	}
+}
+
+// sticks is the result of ten requests with the cookie of a first response.
+func sticks(url, cookie string) func(*side) string {
+	return func(s *side) string {
+		resp, first, err := s.send(try{url: url})
+		if err != nil || len(resp.Cookies()) != 1 || resp.Cookies()[0].Name != cookie {
+			return fmt.Sprint(resp, err)
+		}
+		value := cookie + "=" + resp.Cookies()[0].Value
+		for range 10 {
+			resp, next, err := s.send(try{url: url, lines: []string{"Cookie: " + value}})
+			if err != nil || next.Backend != first.Backend || len(resp.Cookies()) != 0 {
+				return fmt.Sprint(next.Backend, " after ", first.Backend, resp, err)
+			}
+			if got := next.Header.Get("Cookie"); got != "" && got != value {
+				return "the endpoint gets the cookie " + got
+			}
+		}
+		return "sticks"
 	}
 }
 
