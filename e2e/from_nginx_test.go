@@ -61,8 +61,8 @@ var fromNginx = []fromPair{
 		{url: "http://app.example.org/login", times: 5, want: "200 " + app1 + " app.example.org/login"},
 		{url: "http://app.example.org/login", want: "429 Retry-After=12", peer: "429"},
 		{from: "203.0.113.7", url: "http://app.example.org/login", want: "200 " + app1 + " app.example.org/login"},
-		{url: "http://app.example.org/", body: 9 << 20, want: "200 " + app1 + " app.example.org/"},
-		{url: "http://app.example.org/", body: 11 << 20, want: "413"},
+		{url: "http://app.example.org/", body: 10 << 20, want: "200 " + app1 + " app.example.org/"},
+		{url: "http://app.example.org/", body: 10<<20 + 1, lines: []string{"Expect: 100-continue"}, want: "413"},
 		{url: "http://app.example.org/hold", want: "504"},
 	}},
 	{heading: "HTTP headers and compression", asked: []string{"X-Tenant", "X-Debug"}, answered: []string{"X-Frame-Options", "Content-Encoding", "Vary", "X-Powered-By"}, tries: []try{

@@ -90,7 +90,7 @@ func (s *side) client(r try) *http.Client {
 	}
 	return &http.Client{
 		Timeout:       patience,
-		Transport:     &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		Transport:     &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, ExpectContinueTimeout: patience, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
