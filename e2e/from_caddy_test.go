@@ -89,7 +89,7 @@ var fromCaddy = []fromPair{
 		{url: "http://app.example.org/internal", want: "403"},
 		{from: "203.0.113.7", url: "http://app.example.org/internal", want: "200 " + app1 + " app.example.org/internal X-Forwarded-User="},
 	}},
-	{heading: "Uploads and timeouts", replaced: map[string]string{"30s": "1s"}, tries: []try{
+	{heading: "Uploads and timeouts", replaced: map[string]string{"30s": "2s"}, tries: []try{
 		{url: "http://app.example.org/", body: 10 << 20, want: "200 " + app1 + " app.example.org/"},
 		{url: "http://app.example.org/", body: 10<<20 + 1, lines: []string{"Expect: 100-continue"}, want: "413"},
 		{url: "http://app.example.org/hold", want: "504"},
