@@ -263,6 +263,9 @@ func compare(t *testing.T, page, language string, pairs []fromPair, start func(s
 			}
 			s := &side{t, "weir", map[string]string{}}
 			w.start(weirPort.ReplaceAllStringFunc(adapt(block["yaml"]), func(port string) string { return "'" + s.at(strings.Trim(port, `":`)) + "'" }))
+			if w.linesWith(`"warn"`, "weir.yaml") != w.linesWith("the certificate expires") { // the test's has a day left
+				t.Errorf("weir warns of the configuration:\n%s", &w.log)
+			}
 			s.check(p)
 		})
 	}
