@@ -4,5 +4,5 @@
 //
 // A test is skipped if one of its peers is not installed; if CI=true, it fails. The environment variable
 // WEIR_E2E_BINARY names a binary to test, for example one built with -race. Without it, the tests build the
-// binary. WEIR_E2E_CADDY names a Caddy.
+// binary.
 package e2e

@@ -8,15 +8,8 @@ import (
 	"testing"
 )
 
-// Caddy takes minutes to build, so it runs only if WEIR_E2E_CADDY is its path: go install
-// github.com/caddyserver/caddy/v2/cmd/caddy@latest. Without it the test checks weir's configurations alone.
 func TestFromCaddy(t *testing.T) {
-	start := startCaddy
-	if os.Getenv("WEIR_E2E_CADDY") == "" {
-		t.Log("WEIR_E2E_CADDY is not set: only weir is tested")
-		start = nil
-	}
-	compare(t, "from-caddy.md", "caddyfile", fromCaddy, start)
+	compare(t, "from-caddy.md", "caddyfile", fromCaddy, startCaddy)
 }
 
 var caddyPort = regexp.MustCompile(`(?m)^:(\d+) `)
@@ -35,7 +28,7 @@ func startCaddy(s *side, dir, config string) {
 		s.t.Fatal(err)
 	}
 	env := []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
-	runPeerWith(s.t, env, os.Getenv("WEIR_E2E_CADDY"), "run", "--config", file, "--adapter", "caddyfile").listening(s.at("80"))
+	runPeerWith(s.t, env, need(s.t, "caddy"), "run", "--config", file, "--adapter", "caddyfile").listening(s.at("80"))
 }
 
 var fromCaddy = []fromPair{

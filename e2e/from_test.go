@@ -256,12 +256,10 @@ func compare(t *testing.T, page, language string, pairs []fromPair, start func(s
 			w := newWeir(t)
 			w.env = []string{"WEIR_STICKY_KEY=" + strings.Repeat("k", 32)}
 			adapt := prepare(t, w.dir, p)
-			if start != nil {
-				s := &side{t, language, map[string]string{}}
-				start(s, w.dir, adapt(common+block[language]))
-				s.check(p)
-			}
-			s := &side{t, "weir", map[string]string{}}
+			s := &side{t, language, map[string]string{}}
+			start(s, w.dir, adapt(common+block[language]))
+			s.check(p)
+			s = &side{t, "weir", map[string]string{}}
 			w.start(weirPort.ReplaceAllStringFunc(adapt(block["yaml"]), func(port string) string { return "'" + s.at(strings.Trim(port, `":`)) + "'" }))
 			if w.linesWith(`"warn"`, "weir.yaml") != w.linesWith("the certificate expires") { // the test's has a day left
 				t.Errorf("weir warns of the configuration:\n%s", &w.log)
