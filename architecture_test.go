@@ -101,7 +101,7 @@ var tiers = map[string]int{
 
 	"proxy/http2/http2test": command, // only for tests: no package imports it
 
-	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, // these test weir from outside
+	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, "e2e/compare": part, // these test weir from outside
 }
 
 // withinATier are the allowed imports within one tier, with their reasons.

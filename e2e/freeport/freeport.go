@@ -31,6 +31,7 @@ type Range struct {
 var (
 	Nobody    = &Range{First: 4000, Last: 4999}   // for all packages: ports on which nothing must listen
 	Sockets   = &Range{First: 5000, Last: 5999}   // listener/sockets
+	Compare   = &Range{First: 6000, Last: 6999}   // e2e/compare
 	Node      = &Range{First: 10000, Last: 12499} // cmd/weir/node
 	Weir      = &Range{First: 12500, Last: 12999} // cmd/weir
 	ACME      = &Range{First: 13000, Last: 15999} // tls/acme
