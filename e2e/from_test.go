@@ -236,8 +236,7 @@ func sections(t *testing.T, page string) map[string]map[string]string {
 	return all
 }
 
-// compare tests all pairs of a page. start runs the other proxy with a configuration; without start only weir is
-// tested.
+// compare tests all pairs of a page. start runs the other proxy with a configuration.
 func compare(t *testing.T, page, language string, pairs []fromPair, start func(s *side, dir, config string)) {
 	long(t)
 	t.Parallel()
