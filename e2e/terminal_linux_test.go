@@ -125,7 +125,7 @@ admin: {address: '%s'}
 	shows("1 active requests or tunnels aborted by the second signal")
 }
 
-// weir run and weir check accept the file as an argument, and accept only one file.
+// weir run and weir check accept the file as an argument; weir check accepts several.
 func TestFileAsArgument(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)
@@ -146,10 +146,11 @@ func TestFileAsArgument(t *testing.T) {
 	}
 	f(0, w.config+": ok", "check", w.config)
 	f(0, w.config+": ok", "check", "-c", w.config)
+	f(0, w.config+": ok", "check", w.config, w.config)
+	f(2, "write one configuration file: weir run FILE", "run", w.config, w.config)
 	for _, command := range []string{"check", "run"} {
 		f(2, "two configuration files:", command, "-c", w.config, w.config)
-		f(2, "write one configuration file: weir "+command+" FILE", command, w.config, w.config)
-		f(2, "no configuration file; write weir "+command+" FILE", command)
+		f(2, "write weir "+command+" FILE", command) // this folder has no weir.yaml
 		f(1, "absent.yaml", command, "absent.yaml")
 	}
 }
