@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/accesslog"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
@@ -309,8 +310,15 @@ func (x *exchange) giveUp(o *outcome) {
 		x.err = o.err
 	}
 	if x.proxy.EndpointFailed != nil && o.ofEndpoint() {
-		x.proxy.EndpointFailed(x.newRecord(time.Now()))
+		tellFailed(x, o.reason)
 	}
+}
+
+// tellFailed is not a part of giveUp because of the stack that it needs.
+//
+//go:noinline
+func tellFailed(x *exchange, reason string) {
+	x.proxy.EndpointFailed(x.attempts.backend.Name(), reason, func() *accesslog.Record { return x.newRecord(time.Now()) })
 }
 
 func failureText(status int, reason string, err error) string {

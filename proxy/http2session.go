@@ -39,9 +39,9 @@ type http2Session struct {
 	before    int64        // bytes that had arrived at the last call of read
 	timing    uint64       // the head or frame that has a deadline; 0: none
 	greeting  bool         // the preface and the first frame have a deadline
+	timeless  bool         // the connection is parked without a deadline; guarded by http2's lock
 	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or tunnelling
 	began     time.Time
-	timeless  bool // the connection is parked without a deadline; guarded by http2's lock
 
 	goingAway atomic.Pointer[time.Timer] // set by goAway; when it fires, weir accepts no more exchanges
 }

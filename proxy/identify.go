@@ -109,7 +109,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		c.Unread(raw) // even in the format of SSLv2, which names no host: terminate refuses it
 		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
-			p.tunnelTo(c, nil, e, h.passthrough, info.ServerName, nil)
+			p.tunnelTo(c, nil, e, h.passthrough, info.ServerName, nil, nc.memory)
 			return
 		}
 	}
@@ -143,8 +143,12 @@ func (m *handshakeMemory) read() bool {
 	return m.account.Charge(int(m.conn.BytesRead*handshakeCopies - m.account.Used()))
 }
 
-// release gives back what was charged. Further calls do nothing.
-func (m *handshakeMemory) release() { m.account.Close() }
+// release gives back what was charged. Further calls, and calls for nil, do nothing.
+func (m *handshakeMemory) release() {
+	if m != nil {
+		m.account.Close()
+	}
+}
 
 // handshakeConn is the connection below TLS.
 type handshakeConn struct {
@@ -280,7 +284,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge, nc *handshakeConn) {
 		h.hello = nil // not needed any more, and larger than the other fields
 		c.Established()
 		if h.tunnel != nil {
-			p.tunnelTo(c, tc, e, h.tunnel, h.sni, h.policy)
+			p.tunnelTo(c, tc, e, h.tunnel, h.sni, h.policy, nil)
 			return
 		}
 		if state.NegotiatedProtocol == policy.HTTP2 {

@@ -54,8 +54,8 @@ type Proxy struct {
 
 	// EndpointFailed is called for requests whose last endpoint could not be reached, or sent no
 	// complete and valid response, and for tunnels that no endpoint accepted. EndpointFailed may
-	// use the record until it returns. nil: none.
-	EndpointFailed func(r *accesslog.Record)
+	// ask for the record, and use it until it returns. nil: none.
+	EndpointFailed func(backend, reason string, record func() *accesslog.Record)
 
 	limits     atomic.Pointer[http1.Limits]
 	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits

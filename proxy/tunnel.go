@@ -19,11 +19,11 @@ import (
 
 // tunnel connects a client with an endpoint of a route's backend. The tunnel closes both
 // connections after both streams have ended.
-func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, "", nil) }
+func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, "", nil, nil) }
 
 // tunnelTo is tunnel for a client with TLS. sni is the name in its ClientHello. tc is the TLS
 // connection that weir terminates, and under its policy; both are nil for TLS that passes through.
-func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni string, under *policy.Policy) {
+func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni string, under *policy.Policy, shake *handshakeMemory) {
 	r = r.destination()
 	sec := newSecurity(tc, sni, under)
 	rec := accesslog.Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Started: time.Now()}
@@ -41,10 +41,11 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni stri
 			p.Looped(&rec)
 		}
 		if rec.Reason == connectFailed && p.EndpointFailed != nil {
-			p.EndpointFailed(&rec)
+			p.EndpointFailed(r.backend.Name(), rec.Reason, func() *accesslog.Record { return &rec })
 		}
 		return
 	}
+	shake.release()
 	c.SetState(conn.Tunnel)
 	client := &tunnel.ConnEnd{Conn: c, TLS: tc}
 	o := &openTunnel{client: client, raw: client, dialled: link.Conn, listener: e.name, sni: sec.SNI, policy: sec.Policy,

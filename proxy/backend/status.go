@@ -240,8 +240,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. Tenants choose the number of backends. So only a
-// limited number of backends have series of their own; backends that have them keep them. The
-// values of the others are added up by namespace.
+// limited number of backends have series of their own; backends that have them keep them, unless
+// others of theirs get more series than fit. The values of the rest are added up by namespace.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -117,8 +117,10 @@ func (a *subrequest) decide(res *message.Response) *decision {
 		case message.EqualFold(name, "www-authenticate"):
 			d.challenges = append(d.challenges, string(res.Value(i)))
 		}
-		if lower := strings.ToLower(string(name)); len(a.settings.Keep) > 0 && slices.Contains(a.settings.Keep, lower) {
-			d.id.Kept = append(d.id.Kept, IdentityField{lower, string(res.Value(i))})
+		for _, kept := range a.settings.Keep {
+			if message.EqualFold(name, kept) {
+				d.id.Kept = append(d.id.Kept, IdentityField{kept, string(res.Value(i))})
+			}
 		}
 		for _, known := range a.settings.Headers {
 			if d.good() && message.EqualFold(name, strings.ToLower(known)) && len(res.Value(i)) > 0 {

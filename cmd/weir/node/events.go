@@ -70,11 +70,12 @@ func (s *server) tellRefused(listener, reason string, peer, client netip.AddrPor
 
 // endpointFailed logs the first request, or tunnel, of each backend and reason that failed because of an
 // endpoint.
-func (s *server) endpointFailed(r *accesslog.Record) {
-	if !s.often.Allow(failedLine + "\x00" + r.Backend + "\x00" + r.Reason) {
+func (s *server) endpointFailed(backend, reason string, record func() *accesslog.Record) {
+	if !s.often.Allow(failedLine + "\x00" + backend + "\x00" + reason) {
 		return
 	}
-	fields := []zap.Field{zap.String("backend", r.Backend), zap.String("reason", r.Reason), zap.String("route", r.Route), zap.String("endpoint", r.Endpoint)}
+	r := record()
+	fields := []zap.Field{zap.String("backend", backend), zap.String("reason", reason), zap.String("route", r.Route), zap.String("endpoint", r.Endpoint)}
 	if r.Request != nil {
 		host, _ := r.HostAndPort()
 		fields = append(fields, zap.ByteString("host", host), zap.Int("status", r.Status))

@@ -52,7 +52,7 @@ type Config struct {
 	// RawTargets is message.Request.RawTargets for the requests of clients.
 	RawTargets bool
 	// Infos limits the 1xx responses to a request; 0: message.MaxInfos. See LimitInfos.
-	Infos int
+	Infos int32
 	// Scheme is the :scheme that a client sends; "": https.
 	Scheme string
 }
@@ -69,7 +69,9 @@ func (c Config) orDefault() Config {
 	def(&c.ConnectionWindow, 4<<20)
 	def(&c.Growth, 4<<20)
 	def(&c.Output, 256<<10)
-	def(&c.Infos, message.MaxInfos)
+	if c.Infos == 0 {
+		c.Infos = message.MaxInfos
+	}
 	if c.Scheme == "" {
 		c.Scheme = "https"
 	}
@@ -223,7 +225,7 @@ func (c *Connection) ChargeTo(a *memory.Account) {
 }
 
 // LimitInfos replaces Config.Infos. Call it before Receive.
-func (c *Connection) LimitInfos(most int) { c.config.Infos = most }
+func (c *Connection) LimitInfos(most int) { c.config.Infos = int32(most) }
 
 // greet writes our SETTINGS, and enlarges the connection's window for several streams
 // that begin together.

@@ -325,7 +325,7 @@ func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
 	}
 	bad, reason := c.head.response(s.res, s, g.end), "malformed"
 	if bad == "" && s.res.Informational() {
-		if s.infos++; s.infos > c.config.Infos {
+		if s.infos++; s.infos > int(c.config.Infos) {
 			bad, reason = message.ErrTooManyInfo.Detail, message.ErrTooManyInfo.Reason
 		}
 	}
