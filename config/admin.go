@@ -15,6 +15,7 @@ type Admin struct {
 	Position Position
 	Network  string
 	Address  string // empty: no admin port
+	Implied  bool   // the file names no address: weir goes on without the port if another process has it
 	// Hosts are the names that the Host header may have, in addition to IP addresses and
 	// localhost. Lower case, without ports.
 	Hosts []string
@@ -41,7 +42,7 @@ func (a *Admin) Guarded() bool { return a.Token != "" || a.TLS != nil && a.TLS.C
 
 func (a *Admin) section() section {
 	return section{object: a, position: &a.Position, check: a.checkTokens, rules: adminRules, keys: []key{
-		{"address", a.addressKey(), "The address for metrics, status, the effective configuration, drain and undrain, and pprof. An address that other machines can reach needs token, token_file or tls.client_ca. off: no admin port."},
+		{"address", a.addressKey(), "The address for metrics, status, the effective configuration, drain and undrain, and pprof. An address that other machines can reach needs token, token_file or tls.client_ca; changes and profiles need one of these everywhere, or come by the socket beside the port. off: no admin port."},
 		{"hosts", list(&a.Hosts, adminHost.at), "Names that requests may have in Host, besides IP addresses and localhost."},
 		{"token", a.tokenKey().shownIf(a.TokenFile == ""), "A secret of 16 to 1024 characters that every request needs, as Authorization: Bearer, or as the password in the URL. Take it from the environment."},
 		{"token_file", text(&a.TokenFile), "A file with the token. weir reads it again when it changes. Not together with token."},

@@ -39,6 +39,8 @@ type Config struct {
 	PIDFile string
 	// UpgradeTimeout is how long a new binary may take to become ready.
 	UpgradeTimeout time.Duration
+	// Reload says which changes of the file take effect without a signal.
+	Reload Reload
 
 	Listeners      []Listener
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol
@@ -79,6 +81,16 @@ type Config struct {
 	// Included are the files that the text includes.
 	Included Included
 }
+
+// Reload says which changes of the file take effect without a signal.
+type Reload string
+
+// ReloadWatch: all changes do. ReloadCareful: those do by which nothing is Lost. ReloadSignal: none does.
+const (
+	ReloadWatch   Reload = "watch"
+	ReloadCareful Reload = "careful"
+	ReloadSignal  Reload = "signal"
+)
 
 // DefaultTLSPolicy is the name of the policy that weir applies to a host if no route
 // names another policy for the host. weir also applies it to clients without SNI, unless

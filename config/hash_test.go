@@ -71,7 +71,7 @@ var unhashed = regexp.MustCompile(strings.Join([]string{
 	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
 	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.(Owned|Ask|ClientAuthDepth|ClientAuthLists.*)$`, `^Config\.Routes\[\]\.(CORS\.AsNginx$|(Limits|Script|Reverse|ClientCert)\.|Errors\[\]\.(AsNginx|OnlyOwn|Report))`, `^Config\.Auth\[\]\.(Basic\.Object$|(Subrequest|External)\.)`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
-	`^Config\.Drain\.IfAsked$`, // whether the file has lame_duck
+	`^Config\.(Drain\.IfAsked|Admin\.Implied)$`, // whether the file has lame_duck, and an address of the admin port
 	`PEM\[\]$`, `(CA|Auth)Pool\[\]$`,
 	`^Config\.Routes\[\]\.(Canary|Fallback|Sticky|HashBy\[\])\.`, `(HashSubset|Backends\[\]\.Group)$`, // only of objects
 	`^Config\.(Routes|Backends)\[\].*\.(Namespace|Ingress|IngressHost|Closed|Missing|Begins|Among|Closure\.\w+|Order\.\w+|Redirect\.(Always|DropQuery)|Mirror\[\]\.(Of|Path|KeepQuery|Host|NoBody)|Retries\.Unshared|Terminating|Foreign)$`,

@@ -21,6 +21,7 @@ type root struct {
 	seccomp        bool
 	pidFile        string
 	upgradeTimeout time.Duration
+	reload         Reload
 	listeners      []*Listener
 	headers        []*HeaderPolicy
 	certificates   []*Certificate
@@ -45,7 +46,7 @@ type root struct {
 // newRoot returns the defaults of the top level.
 func newRoot() *root {
 	return &root{
-		landlock: true, seccomp: true, upgradeTimeout: time.Minute,
+		landlock: true, seccomp: true, upgradeTimeout: time.Minute, reload: ReloadWatch,
 		admin: &Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		drain: Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute},
 		log:   Log{Level: "info", Format: "auto"},
@@ -76,6 +77,7 @@ type draft struct {
 func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
+	v.admin.Implied = !v.given(&v.admin.Address)
 	if v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
 		v.drain.IfAsked = true // only a load balancer that asks the health port sees the drain
 		if v.health == nil {
@@ -94,6 +96,7 @@ func (r *root) section() section {
 		{"seccomp", truth(&r.seccomp).byRestart(), "On Linux, the kernel refuses weir the system calls that it never makes."},
 		{"pid_file", pidFile(&r.pidFile).byDefault("none").byUpgrade(), "A file with the process id of the weir that accepts connections. After an upgrade the new process writes it."},
 		{"upgrade_timeout", duration(&r.upgradeTimeout, time.Second, time.Hour), "How long the new binary of an upgrade (SIGUSR2) may take to become ready. Then weir ends it and continues."},
+		{"reload", oneOf(ReloadWatch, ReloadCareful, ReloadSignal).at(&r.reload), "When a changed file takes effect. watch: at once. careful: at once, unless a listener or all routes of a host would be lost; such a file waits for a signal. signal: only by SIGHUP or POST /reload."},
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},

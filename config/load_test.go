@@ -117,10 +117,10 @@ func TestDefaults(t *testing.T) {
 	want := &config.Config{
 		Landlock:       true,
 		Seccomp:        true,
-		UpgradeTimeout: time.Minute,
-		Listeners:      []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, time.Hour, 240, 6 * time.Minute, time.Hour}}},
-		TLSPolicies:    []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
-		Routes:         []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
+		UpgradeTimeout: time.Minute, Reload: config.ReloadWatch,
+		Listeners:   []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, time.Hour, 240, 6 * time.Minute, time.Hour}}},
+		TLSPolicies: []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
+		Routes:      []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
 		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
@@ -128,7 +128,7 @@ func TestDefaults(t *testing.T) {
 			TLS:      config.BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 			Timeouts: config.BackendTimeouts{5 * time.Second, 5 * time.Minute, time.Minute, time.Hour, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},
-		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
+		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087", Implied: true},
 		Drain:  config.Drain{IfAsked: true, Timeout: 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
 		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 256, 3},

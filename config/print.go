@@ -111,7 +111,7 @@ func (c *Config) root() *root {
 
 func (c *Config) rootWithoutRoutes() *root {
 	r := &root{
-		zone: c.Zone, user: c.User, landlock: c.Landlock, seccomp: c.Seccomp, pidFile: c.PIDFile, upgradeTimeout: c.UpgradeTimeout,
+		zone: c.Zone, user: c.User, landlock: c.Landlock, seccomp: c.Seccomp, pidFile: c.PIDFile, upgradeTimeout: c.UpgradeTimeout, reload: c.Reload,
 		listeners: pointers(c.Listeners), headers: pointers(c.HeaderPolicies),
 		certificates: pointers(c.Certificates), policies: pointers(c.TLSPolicies), echKeys: pointers(c.ECHKeys),
 		rateLimits: pointers(c.RateLimits), auth: pointers(c.Auth), backends: c.Backends,

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"net"
 	"slices"
 	"strings"
 )
@@ -59,4 +61,55 @@ func (t *Tree) at(path string) *Tree {
 		}
 	}
 	return textTree("")
+}
+
+// Lost returns what clients could reach by the old file and cannot by the new one: listeners without a listener with
+// routes at their address, hosts without a route that names them, and the objects of a cluster.
+func Lost(old, new *Config) (lost []string) {
+	for _, l := range old.Listeners {
+		reached := func(n Listener) bool {
+			host, _, _ := net.SplitHostPort(n.Address)
+			return n.Network == l.Network && (n.Address == l.Address || everyHost(host) && sameAddress(n.Network, n.Address, l.Network, l.Address)) && new.serves(n.Name)
+		}
+		if old.serves(l.Name) && !slices.ContainsFunc(new.Listeners, reached) {
+			lost = append(lost, fmt.Sprintf("the listener %s (%s)", l.Name, asWritten(l.Network, l.Address)))
+		}
+	}
+	named := make(map[string]bool)
+	for host := range new.routedHosts {
+		named[host] = true
+	}
+	for host := range old.routedHosts {
+		if !named[host] {
+			named[host] = true // once
+			what := "the host " + host
+			if host == "" {
+				what = "the routes without hosts"
+			}
+			lost = append(lost, what)
+		}
+	}
+	if old.Kubernetes != nil && new.Kubernetes == nil {
+		lost = append(lost, "the objects of the cluster (kubernetes)")
+	}
+	return lost
+}
+
+// serves returns true if a listener has routes, or may get routes of objects.
+func (c *Config) serves(listener string) bool {
+	return c.Kubernetes != nil || slices.ContainsFunc(c.Routes, func(r *Route) bool { return slices.Contains(r.Listeners, listener) })
+}
+
+// routedHosts calls yield with each host of each route, and with "" for a route without hosts.
+func (c *Config) routedHosts(yield func(string) bool) {
+	for _, r := range c.Routes {
+		if len(r.Hosts) == 0 && !yield("") {
+			return
+		}
+		for _, host := range r.Hosts {
+			if !yield(host) {
+				return
+			}
+		}
+	}
 }

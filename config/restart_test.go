@@ -23,6 +23,39 @@ func TestChangedByRestart(t *testing.T) {
 	f("log: {format: json}\nlandlock: false\nseccomp: false\n", "landlock", "seccomp", "log.format")
 }
 
+func TestLost(t *testing.T) {
+	const before = `listeners: {web: {address: ":80", protocol: http}, one: {address: "127.0.0.1:81", protocol: http}, raw: {address: ":22", protocol: tcp}}
+routes:
+  - {listeners: [web], hosts: [a.example, b.example], backend: app}
+  - {listeners: [web], hosts: [b.example], paths: [/b], backend: app}
+  - {listeners: [one], backend: app}
+  - {listeners: [raw], backend: raw}
+backends: {app: {endpoints: ["10.0.0.1:80"]}, raw: {protocol: tcp, endpoints: ["10.0.0.1:22"]}}
+`
+	f := func(from, to string, want ...string) {
+		t.Helper()
+		after := strings.NewReplacer(from, to).Replace(before)
+		if from != "" && after == before {
+			t.Fatalf("%q is not in the configuration", from)
+		}
+		if got := config.Lost(mustParse(t, before), mustParse(t, after)); !slices.Equal(got, want) {
+			t.Errorf("with %q in place of %q %q are lost, want %q", to, from, got, want)
+		}
+	}
+	f("", "")
+	f("[a.example, b.example]", "[b.example, c.example]", "the host a.example")
+	f("  - {listeners: [web], hosts: [b.example], paths: [/b], backend: app}\n", "")
+	f("hosts: [a.example, b.example]", "hosts: ['*.example', b.example]", "the host a.example")
+	f("address: \"127.0.0.1:81\"", "address: \":81\"")
+	f("address: \":80\"", "address: \"127.0.0.1:80\"", "the listener web (:80)")
+	f("  - {listeners: [one], backend: app}\n", "", "the listener one (127.0.0.1:81)")
+	f("hosts: [a.example, b.example], ", "", "the host a.example")
+	f("  - {listeners: [one], backend: app}\n  - {listeners: [raw], backend: raw}\n", "  - {listeners: [one], hosts: [a.example], backend: app}\n  - {listeners: [raw], backend: raw}\n")
+	if got := config.Lost(mustParse(t, before+"kubernetes: {}\n"), mustParse(t, before)); !slices.Equal(got, []string{"the objects of the cluster (kubernetes)"}) {
+		t.Errorf("without kubernetes %q are lost", got)
+	}
+}
+
 // The documentation and the table of keys agree about restarts and upgrades.
 func TestDocumentedRestarts(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")

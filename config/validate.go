@@ -205,7 +205,7 @@ func (v *draft) checkAddresses() {
 // config returns the finished configuration.
 func (v *draft) config() *Config {
 	c := &Config{
-		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp, PIDFile: v.pidFile, UpgradeTimeout: v.upgradeTimeout,
+		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp, PIDFile: v.pidFile, UpgradeTimeout: v.upgradeTimeout, Reload: v.reload,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
 		RateLimits: values(v.rateLimits), Auth: values(v.auth), Backends: v.backends, Health: v.health, Admin: *v.admin, Metrics: v.metrics,

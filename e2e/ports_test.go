@@ -64,7 +64,8 @@ metrics: {address: '@metrics'}
 			want(403, method, path, "", "Origin", "https://evil.example")
 		}
 		if strings.HasPrefix(path, "/debug") {
-			want(405, "GET", path, "")
+			want(403, "GET", path, "")
+			want(403, "POST", path, "")
 		}
 	}
 	want(421, "POST", "/drain", "evil.example")
@@ -75,7 +76,12 @@ metrics: {address: '@metrics'}
 	want(200, "GET", "/status", "edge.example")
 	want(200, "GET", "/status", "localhost")
 	want(200, "GET", "/status", "")
-	want(200, "POST", "/debug/pprof/profile?seconds=1", "")
+	want(403, "POST", "/drain", "")
+	resp, err := trusted.Post("http://"+w.at("admin")+"/debug/pprof/profile?seconds=1", "", nil)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("a profile by the socket of the port: %v", err)
+	}
+	resp.Body.Close()
 	w.wantVerdict(200)
 	if n := w.metric("weir_admin_refused_total", "reason", "host"); n < 30 {
 		t.Errorf("%v refusals are counted", n)
@@ -186,7 +192,7 @@ func TestProfileOfManySeconds(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t).start("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\n")
 	begun := time.Now()
-	resp, err := (&http.Client{Timeout: time.Minute}).Post("http://"+w.at("admin")+"/debug/pprof/profile?seconds=12", "", nil)
+	resp, err := (&http.Client{Timeout: time.Minute, Transport: trusted.Transport}).Post("http://"+w.at("admin")+"/debug/pprof/profile?seconds=12", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -737,7 +737,7 @@ func TestUpgradeWaits(t *testing.T) {
 		answer := make(chan string, 1)
 		meanwhile(t, func(w *weir) {
 			go func() {
-				resp, err := http.Post("http://"+w.at("admin")+"/reload", "", nil)
+				resp, err := trusted.Post("http://"+w.at("admin")+"/reload", "", nil)
 				if err != nil {
 					answer <- err.Error()
 					return

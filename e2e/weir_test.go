@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -281,6 +283,12 @@ var control = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
+// trusted is the client for requests that change weir, or make profiles. It uses the Unix socket beside the admin port.
+var trusted = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+	DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", "@weir/"+address)
+	}}}
+
 // get sends a GET request to the port with this name.
 func (w *weir) get(name, path string) (status int, body string, err error) {
 	resp, err := control.Get("http://" + w.at(name) + path)
@@ -295,7 +303,7 @@ func (w *weir) get(name, path string) (status int, body string, err error) {
 // post sends a POST request to the admin port.
 func (w *weir) post(path string) {
 	w.t.Helper()
-	resp, err := control.Post("http://"+w.at("admin")+path, "", nil)
+	resp, err := trusted.Post("http://"+w.at("admin")+path, "", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -394,7 +402,7 @@ var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 // stacks returns the stacks of all goroutines of the process.
 func (w *weir) stacks() string {
 	w.t.Helper()
-	resp, err := control.Post("http://"+w.at("admin")+"/debug/pprof/goroutine?debug=1", "", nil)
+	resp, err := trusted.Post("http://"+w.at("admin")+"/debug/pprof/goroutine?debug=1", "", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestHeaderPolicy(t *testing.T) {
 				if took := time.Since(begin); result == "late" && took != timeout || result != "late" && took != 0 {
 					t.Errorf("%s: it took %v", name, took)
 				}
-				if len(w.refusals) != 1 || w.refusals[0].Reason.String() != "header_"+result || w.refusals[0].Silent != (send == "" && result != "denied") {
+				if len(w.refusals) != 1 || w.refusals[0].Reason.String() != "header_"+result || w.refusals[0].Silent != (send == "" && result == "truncated") {
 					t.Errorf("%s: refused with %+v", name, w.refusals)
 				}
 			} else {

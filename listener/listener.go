@@ -61,8 +61,8 @@ type Refusal struct {
 	Peer, Client netip.AddrPort
 	// Reason is the label in weir_connections_rejected_total.
 	Reason Reason
-	// Silent means that weir waited for a PROXY header and not one byte arrived, as with
-	// a TCP check of a load balancer.
+	// Silent means that weir waited for a PROXY header and the peer closed the connection
+	// without sending a byte, as a TCP check of a load balancer does.
 	Silent bool
 	// Err names the problem, and the setting that decided.
 	Err error

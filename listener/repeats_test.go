@@ -1,6 +1,8 @@
 package listener
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,5 +50,48 @@ func TestRepeats(t *testing.T) {
 			t.Error("the zero value writes one a second")
 		}
 		time.Sleep(2 * time.Second)
+	})
+}
+
+// A kind of event that goes on has one line, and then a number each minute. After a quiet minute it is new again.
+func TestRepeatsOfAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan int, 100)
+		var told []int
+		r := Repeats{Every: time.Minute, More: func(_ string, held int) { more <- held }}
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+			for len(more) > 0 {
+				told = append(told, <-more)
+			}
+		}
+		var wrote []time.Duration
+		begin := time.Now()
+		for range 18 {
+			if r.Allow("a") {
+				wrote = append(wrote, time.Since(begin))
+			}
+			time.Sleep(9 * time.Second)
+		}
+		wait(5 * time.Minute)
+		if !r.Allow("a") || !slices.Equal(wrote, []time.Duration{0}) || !slices.Equal(told, []int{6, 7, 4}) {
+			t.Errorf("lines at %v, then %v", wrote, told)
+		}
+		for i := range 3 * mostKeys {
+			r.Allow(strconv.Itoa(i))
+		}
+		known := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.keys)
+		}
+		if n := known(); n != mostKeys+1 {
+			t.Errorf("%d keys", n)
+		}
+		wait(10 * time.Minute)
+		if n := known(); n != 0 || told[len(told)-1] != 2*mostKeys {
+			t.Errorf("%d keys after quiet minutes, told %v", n, told)
+		}
 	})
 }

@@ -64,7 +64,7 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 	}
 	o := read(a.c, rule, a.c.Accepted.Add(timeout))
 	if a.judge && o.result == resultLate && timeout < p.timeout {
-		a.refuse(ReasonFairShare, o.silent, l.limitErrors[ReasonFairShare])
+		a.refuse(ReasonFairShare, false, l.limitErrors[ReasonFairShare])
 		return false
 	}
 	if o.result.refused() {
@@ -178,7 +178,7 @@ func (a *admission) refuseHeader(o outcome, p *Policy) {
 			err = fmt.Errorf("%w; to accept it, set mixed_families in the rule of proxy_protocol.%s for %v", err, p.name, a.c.Peer.Addr())
 		}
 	}
-	a.refuse(o.result.reason(), o.silent, err)
+	a.refuse(o.result.reason(), o.silent && o.result == resultTruncated, err)
 }
 
 func (a *admission) refuse(reason Reason, silent bool, err error) {

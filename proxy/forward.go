@@ -301,10 +301,13 @@ func (x *exchange) giveUp(o *outcome) {
 		}
 		x.ended = true
 		x.broken = x.answered
-		return
+	} else {
+		x.reply(&message.Refusal{Status: o.status, Reason: o.reason, Detail: failureText(o.status, o.reason, o.err)})
+		x.err = o.err
 	}
-	x.reply(&message.Refusal{Status: o.status, Reason: o.reason, Detail: failureText(o.status, o.reason, o.err)})
-	x.err = o.err
+	if x.proxy.EndpointFailed != nil && o.ofEndpoint() {
+		x.proxy.EndpointFailed(x.newRecord(time.Now()))
+	}
 }
 
 func failureText(status int, reason string, err error) string {

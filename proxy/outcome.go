@@ -1,5 +1,7 @@
 package proxy
 
+import "net/http"
+
 // outcome is the result of an attempt; nil: a complete response. It is a pointer, because the
 // goroutine of a new connection has a small stack.
 type outcome struct {
@@ -7,6 +9,17 @@ type outcome struct {
 	status  int    // for a client that has no response yet; 0: the client gets no response
 	reason  string // for the log and the metrics
 	err     error  // the cause of the reason
+}
+
+// ofEndpoint returns true if the endpoint failed, and neither the client nor weir.
+func (o *outcome) ofEndpoint() bool {
+	switch o.failure {
+	case clientGone, outOfMemory:
+		return false
+	case cutShort:
+		return true
+	}
+	return o.status >= http.StatusBadGateway && o.status <= http.StatusGatewayTimeout
 }
 
 // Outcomes that have no cause. They are never changed.

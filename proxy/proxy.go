@@ -52,6 +52,11 @@ type Proxy struct {
 	// returns. nil: none.
 	GuardFailed func(guard string, r *accesslog.Record)
 
+	// EndpointFailed is called for requests whose last endpoint could not be reached, or sent no
+	// complete and valid response, and for tunnels that no endpoint accepted. EndpointFailed may
+	// use the record until it returns. nil: none.
+	EndpointFailed func(r *accesslog.Record)
+
 	limits     atomic.Pointer[http1.Limits]
 	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits
 	table      atomic.Pointer[Table]

@@ -40,6 +40,9 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni stri
 		if err == errLoop && p.Looped != nil {
 			p.Looped(&rec)
 		}
+		if rec.Reason == connectFailed && p.EndpointFailed != nil {
+			p.EndpointFailed(&rec)
+		}
 		return
 	}
 	c.SetState(conn.Tunnel)

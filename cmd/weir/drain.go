@@ -28,7 +28,8 @@ With --wait the command ends when no connection has arrived for the time in
 and no request or tunnel is active. After --timeout it ends with status 1.
 
 URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
-unix:/path work as well.`,
+unix:/path work as well. Root and weir's own user need no token on the machine of
+weir: the command uses the Unix socket beside the port.`,
 		Example: `  weir drain --wait && systemctl restart weir
   weir drain --token-file tokens/edge1 https://edge1.example.org:8087`,
 		Args: arguments(0, 1, "write one admin port: weir drain URL"),

@@ -108,7 +108,11 @@ admin: {address: "@admin", token: a-token-of-some-length}
 	if got, status := explained(t, "http://shop.test:1/", admin...); status != 1 || !strings.HasPrefix(got, "weir: http://shop.test:1/: no listener for http has this port") {
 		t.Errorf("an error on the other side ends with %d: %s", status, got)
 	}
-	if got, status := explained(t, "http://shop.test/", admin[:2]...); status != 1 || !strings.Contains(got, "token") {
-		t.Errorf("without the token: %d, %s", status, got)
+	if got, status := explained(t, "http://shop.test/", admin[:2]...); status != 0 {
+		t.Errorf("without the token, by the socket of the port: %d, %s", status, got)
+	}
+	t.Setenv(tokenVariable, "another-token-0123456789")
+	if got, status := explained(t, "http://shop.test/", admin[:2]...); status != 1 || !strings.Contains(got, "does not match admin.token") {
+		t.Errorf("with another token: %d, %s", status, got)
 	}
 }

@@ -2,26 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirproxy/weir/cmd/weir/node"
 )
-
-// defaultAdmin is the address of the admin port if the command line names none.
-const defaultAdmin = "http://127.0.0.1:8087"
 
 func newTLSCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -94,34 +82,6 @@ func runTLSReport(c *cobra.Command, urls []string, o reportOptions) error {
 	return r.print(c.OutOrStdout(), o.all)
 }
 
-// The limits for a request to an admin port.
-const (
-	askTimeout = 15 * time.Second
-	maxAnswer  = 64 << 20 // 8192 lines are 8 MiB
-)
-
-// tlsAdvice names the flag that would make a failed handshake succeed; empty: none would.
-func tlsAdvice(err error) string {
-	var (
-		verification *tls.CertificateVerificationError
-		op           *net.OpError
-	)
-	switch {
-	case errors.As(err, &verification):
-		return "use --ca FILE for the CA of its certificate; the certificate must be valid for the host in the URL"
-	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls reports an alert from the peer in this way
-		return "if the configuration has admin.tls.client_ca, use --cert FILE and --key FILE for the client certificate"
-	}
-	return ""
-}
-
-// speaksTLS returns true if the body is the answer that Go's HTTP servers give to a request
-// without TLS on a port that requires TLS.
-func speaksTLS(body io.Reader) bool {
-	text, _ := io.ReadAll(io.LimitReader(body, 1<<10))
-	return strings.Contains(string(text), "HTTP request to an HTTPS server")
-}
-
 // askTLSClients asks one admin port for its TLS clients.
 func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.TLSClients, err error) {
 	answer, err := askAdmin(ctx, address, o, "/tls/clients", nil)
@@ -132,172 +92,4 @@ func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.
 		return n, fmt.Errorf("%s is not the admin port of a weir: its response to GET /tls/clients has another form; use the address in admin.address", withoutToken(address))
 	}
 	return n, nil
-}
-
-// askAdmin returns the answer of an admin port to a GET request.
-func askAdmin(ctx context.Context, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
-	return requestAdmin(ctx, http.MethodGet, address, o, path, query)
-}
-
-// requestAdmin is askAdmin with any method.
-func requestAdmin(ctx context.Context, method, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
-	base, client, err := adminClient(address, o)
-	if err != nil {
-		return nil, err
-	}
-	address = withoutToken(address)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	u := base + path
-	if len(query) > 0 {
-		u += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, u, nil)
-	if err != nil {
-		return nil, notAURL(address)
-	}
-	req.Close = true // each request has a client of its own
-	token, err := o.token()
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		if advice := tlsAdvice(err); advice != "" {
-			return nil, fmt.Errorf("cannot query the admin port %s: %w; %s", address, err, advice)
-		}
-		return nil, fmt.Errorf("cannot query the admin port %s: %w; compare the address with admin.address in the configuration of the running weir. By default the admin port listens only on loopback, and admin.address: off turns it off", address, err)
-	}
-	defer res.Body.Close()
-	if err := answerError(res, address, path, strings.HasPrefix(base, "http://")); err != nil {
-		return nil, err
-	}
-	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("reading the response of the admin port %s: %w", address, err)
-	}
-	return answer, nil
-}
-
-// answerError returns the error that the response of an admin port means; nil: it is the answer.
-// plain: the request used no TLS.
-func answerError(res *http.Response, address, path string, plain bool) error {
-	switch res.StatusCode {
-	case http.StatusOK:
-		return nil
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
-		why, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
-		return fmt.Errorf("the admin port %s refuses the request: %s (%s); pass the token with --token-file or %s", address, strings.TrimSpace(string(why)), res.Status, tokenVariable)
-	case http.StatusUnprocessableEntity, http.StatusConflict: // the response says why
-		why, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		return errors.New(strings.TrimSpace(string(why)))
-	case http.StatusBadRequest:
-		if plain && speaksTLS(res.Body) {
-			return fmt.Errorf("the admin port %s uses TLS (admin.tls); write its URL with https://, and use --ca FILE if the system does not trust the CA of its certificate", address)
-		}
-	}
-	return fmt.Errorf("%s is not the admin port of a weir with GET %s: it answers %s; use the address in admin.address, not that of a listener", address, path, res.Status)
-}
-
-// adminClient converts the address from the command line to the beginning of a URL, and
-// makes a client for it.
-func adminClient(address string, o adminOptions) (base string, client *http.Client, err error) {
-	transport := &http.Transport{}
-	if transport.TLSClientConfig, err = o.tls(); err != nil {
-		return "", nil, err
-	}
-	client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
-		return "http://unix", client, nil
-	}
-	if !strings.Contains(address, "://") {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return "", nil, notAURL(address)
-		}
-		address = "http://" + address
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", nil, notAURL(address)
-	}
-	return strings.TrimRight(address, "/"), client, nil
-}
-
-// tokenVariable is the environment variable that has the token of the admin port, for
-// commands.
-const tokenVariable = "WEIR_ADMIN_TOKEN"
-
-// adminOptions are the options by which commands authenticate to an admin port.
-type adminOptions struct{ tokenFile, ca, cert, key string }
-
-// flags adds the options to a command.
-func (o *adminOptions) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.tokenFile, "token-file", "", "a `FILE` with the token of admin.token")
-	c.Flags().StringVar(&o.ca, "ca", "", "a `FILE` with CA certificates that verify the certificate of admin.tls; the default is the system's")
-	c.Flags().StringVar(&o.cert, "cert", "", "a `FILE` with the client certificate for admin.tls.client_ca")
-	c.Flags().StringVar(&o.key, "key", "", "a `FILE` with the private key of --cert")
-}
-
-// token returns the value of admin.token; empty: no option has one.
-func (o adminOptions) token() (string, error) {
-	if o.tokenFile == "" {
-		return os.Getenv(tokenVariable), nil
-	}
-	data, err := os.ReadFile(o.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	return strings.TrimSpace(string(data)), nil
-}
-
-func (o adminOptions) tls() (*tls.Config, error) {
-	c := &tls.Config{}
-	if o.ca != "" {
-		data, err := os.ReadFile(o.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--ca: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", o.ca)
-		}
-	}
-	if (o.cert == "") != (o.key == "") {
-		return nil, errors.New("--cert and --key belong together; use both")
-	}
-	if o.cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert and --key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-// withoutToken returns an address for error messages. A URL may contain the token as its
-// password.
-func withoutToken(address string) string {
-	if u, err := url.Parse(address); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	if before, after, ok := strings.Cut(address, "@"); ok { // not a valid URL, but it may contain a password
-		scheme, _, _ := strings.Cut(before, "://")
-		return scheme + "://...@" + after
-	}
-	return address
-}
-
-func notAURL(address string) error {
-	address = withoutToken(address)
-	return fmt.Errorf("%q is not the URL of an admin port; write it as %s, HOST:PORT or unix:/path", address, defaultAdmin)
 }

@@ -124,8 +124,11 @@ func TestReportOfAGuardedPort(t *testing.T) {
 	}
 
 	r.load(unadmined + "admin: {address: '@admin', token: " + someToken + "}\n")
-	if _, errText, status := weir("tls", "report", r.address("admin")); status == 0 || !strings.Contains(errText, "admin.token") {
-		t.Errorf("weir tls report without a token: %d, %s", status, errText)
+	if out, errText, status := weir("tls", "report", r.address("admin")); status != 0 || !strings.Contains(out, "POLICY default") {
+		t.Errorf("weir tls report without a token, by the socket of the port: %d, %s", status, errText)
+	}
+	if _, errText, status := weir("tls", "report", "http://weir:another-token-0123@"+r.address("admin")); status == 0 || !strings.Contains(errText, "admin.token") {
+		t.Errorf("weir tls report with another token: %d, %s", status, errText)
 	}
 	if err := os.WriteFile(dir+"/mine", []byte(someToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -34,9 +34,9 @@ const (
 // if the caller does not call Run, the caller must call Close.
 //
 // If the caller used files before NewWatch, read has their contents from before that use.
-// The watch also notices a file that has changed since then.
-func NewWatch(path string, c *config.Config, read Contents) (*Watch, error) {
-	files := c.Files()
+// The watch also notices a file that has changed since then. It also watches more files.
+func NewWatch(path string, c *config.Config, read Contents, more ...string) (*Watch, error) {
+	files := append(c.Files(), more...)
 	if path != standardInput {
 		files = append(files, path)
 	}

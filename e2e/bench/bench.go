@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -480,7 +481,14 @@ func fetch(method, url string, within time.Duration) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := (&http.Client{Timeout: within}).Do(req)
+	// Profiles need the Unix socket beside the port; an older weir has none.
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if c, err := new(net.Dialer).DialContext(ctx, "unix", "@weir/"+address); err == nil {
+			return c, nil
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	resp, err := (&http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}).Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package soak
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -292,6 +294,12 @@ func (n *node) reload(config, result string) error {
 // control is the client for the nodes' own ports. Every request uses a new connection.
 var control = &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
+// trusted is the client for requests that change weir, or make profiles. It uses the Unix socket beside the admin port.
+var trusted = &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true,
+	DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", "@weir/"+address)
+	}}}
+
 // get sends a GET request to the port with this name.
 func (n *node) get(name, path string) (body string, err error) {
 	return answer(control.Get("http://" + n.at(name) + path))
@@ -299,11 +307,11 @@ func (n *node) get(name, path string) (body string, err error) {
 
 // profile downloads a profile from the node.
 func (n *node) profile(path string) (body string, err error) {
-	return answer(control.Post("http://"+n.at("admin")+path, "", nil))
+	return answer(trusted.Post("http://"+n.at("admin")+path, "", nil))
 }
 
 func (n *node) post(path string) error {
-	_, err := answer(control.Post("http://"+n.at("admin")+path, "", nil))
+	_, err := answer(trusted.Post("http://"+n.at("admin")+path, "", nil))
 	return err
 }
 

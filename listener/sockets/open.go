@@ -50,7 +50,7 @@ func bind(network, address string) (net.Listener, error) {
 	// it.
 	lc.SetMultipathTCP(false)
 	ln, err := lc.Listen(context.Background(), network, address)
-	if network == "unix" && errors.Is(err, syscall.EADDRINUSE) {
+	if network == "unix" && address[0] != '@' && errors.Is(err, syscall.EADDRINUSE) {
 		if err = removeStale(address); err == nil {
 			ln, err = lc.Listen(context.Background(), network, address)
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -33,12 +34,17 @@ type access struct {
 	token *[sha256.Size]byte // nil: no token is required
 	tls   *tls.Config        // nil: plain HTTP
 	of    *config.AdminTLS   // the configuration from which tls was made
+	// socket is the one beside the port; empty: none.
+	socket string
 }
 
 // newAccess makes an access from the configuration. If the TLS settings are the same as in
 // before, connections stay valid.
 func newAccess(a config.Admin, before *access) (*access, error) {
 	x := &access{hosts: a.Hosts, of: a.TLS}
+	if a.Network == "tcp" {
+		x.socket = AdminSocket(a.Address)
+	}
 	if a.Token != "" {
 		sum := sha256.Sum256([]byte(a.Token))
 		x.token = &sum
@@ -72,16 +78,15 @@ const (
 	refusedStale  refusal = "stale"  // the access rules have changed since the connection was opened
 	refusedHost   refusal = "host"   // Host is not a name of this port, as after DNS rebinding
 	refusedOrigin refusal = "origin" // sent by a web page of another site
-	refusedToken  refusal = "token"  // without the token, or with a wrong one
-	refusedMethod refusal = "method" // a profile by GET without a token
+	refusedToken  refusal = "token"  // without the token, or with a wrong one, and from no trusted peer
 )
 
-var refusals = []refusal{refusedStale, refusedHost, refusedOrigin, refusedToken, refusedMethod}
+var refusals = []refusal{refusedStale, refusedHost, refusedOrigin, refusedToken}
 
 // newRefused registers the metric of refused requests.
 func newRefused(reg prometheus.Registerer) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_admin_refused_total",
-		Help: "Requests that the admin port or the metrics port refused, by reason: host, origin, token, method or stale."}, []string{"reason"})
+		Help: "Requests that the admin port or the metrics port refused, by reason: host, origin, token or stale."}, []string{"reason"})
 	reg.MustRegister(c)
 	for _, r := range refusals {
 		c.WithLabelValues(string(r))
@@ -104,7 +109,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 		}
 		s.metrics.refused.WithLabelValues(string(why)).Inc()
 		if limited.Allow(string(why)) {
-			s.log.Warn("the admin port refused a request", zap.String("reason", string(why)), zap.String("peer", r.RemoteAddr),
+			s.log.Warn("the admin port refused a request", zap.String("reason", string(why)), zap.String("peer", peerOf(r)),
 				zap.String("method", r.Method), zap.String("path", cut(r.URL.Path)), zap.String("host", cut(r.Host)))
 		}
 	})
@@ -120,7 +125,8 @@ func (x *access) judge(w http.ResponseWriter, r *http.Request) (refusal, error) 
 		http.Error(w, err.Error(), status)
 		return why, err
 	}
-	if let := letInBy(r.Context()); let != nil && let.tls != x.tls {
+	let := letInBy(r.Context())
+	if let != nil && let.by.tls != x.tls {
 		w.Header().Set("Connection", "close")
 		return refuse(refusedStale, http.StatusUnauthorized, "admin.tls has changed since this connection began; connect again")
 	}
@@ -131,8 +137,13 @@ func (x *access) judge(w http.ResponseWriter, r *http.Request) (refusal, error) 
 	if err := fromElsewhere(r); err != nil {
 		return refuse(refusedOrigin, http.StatusForbidden, "%v; the admin port refuses requests from web pages of other sites: type its address into the browser, or use a command such as curl", err)
 	}
-	authorized := x.token != nil
-	if authorized && !x.knows(r) {
+	switch {
+	case let != nil && let.trusted:
+	case x.token == nil && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0):
+		if changes(r) || x.needsCertificate() {
+			return refuse(refusedToken, http.StatusForbidden, "%s", x.howTrusted())
+		}
+	case x.token != nil && !x.knows(r):
 		w.Header().Add("WWW-Authenticate", `Bearer realm="weir"`)
 		if mayAskForPassword(r) {
 			w.Header().Add("WWW-Authenticate", `Basic realm="weir: any user, and the token as password", charset="UTF-8"`)
@@ -142,12 +153,27 @@ func (x *access) judge(w http.ResponseWriter, r *http.Request) (refusal, error) 
 		}
 		return refuse(refusedToken, http.StatusUnauthorized, "the admin port requires the token in admin.token or admin.token_file: send it as Authorization: Bearer TOKEN")
 	}
-	if isProfile(r.URL.Path) && r.Method != http.MethodPost && !authorized {
-		w.Header().Set("Allow", http.MethodPost)
-		return refuse(refusedMethod, http.StatusMethodNotAllowed,
-			"profiles need POST, such as curl -X POST -o profile http://%s%s and go tool pprof profile, or GET with the token of admin.token", cut(r.Host), cut(r.URL.Path))
-	}
 	return "", nil
+}
+
+// changes returns true if a request may change weir, or makes a profile.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead || isProfile(r.URL.Path)
+}
+
+// needsCertificate returns true if clients authenticate by certificates, which the socket beside the port cannot ask for.
+func (x *access) needsCertificate() bool { return x.tls != nil && x.tls.ClientCAs != nil }
+
+// howTrusted says how a client without a token may change weir.
+func (x *access) howTrusted() string {
+	text := "this request changes weir, or shows its memory, so it needs a token: set admin.token_file, and send the token as Authorization: Bearer TOKEN"
+	if x.needsCertificate() {
+		text = "the admin port requires a client certificate of admin.tls.client_ca"
+	}
+	if x.socket == "" {
+		return text + "; over a Unix socket root and weir's own user need none"
+	}
+	return text + "; on this machine root and weir's own user need none: weir's commands use the Unix socket " + x.socket + ", and so does curl --abstract-unix-socket " + x.socket[1:]
 }
 
 // answersFor returns true if Host is an IP address, localhost or a name of
@@ -226,11 +252,27 @@ func isUnix(r *http.Request) bool {
 type guardedListener struct {
 	net.Listener
 	access func() *access
+	plain  bool // without TLS, whatever the rules say
 }
 
 type guardedConn struct {
 	net.Conn
-	by *access
+	*let
+}
+
+// let is how a connection was let in.
+type let struct {
+	by      *access // the rules at that time
+	trusted bool    // the peer of a Unix socket is root or weir's own user
+	user    string  // of the peer of a Unix socket, such as "user 1000"; empty: unknown
+}
+
+// peerOf returns the peer of a request, for the log.
+func peerOf(r *http.Request) string {
+	if l := letInBy(r.Context()); l != nil && l.user != "" {
+		return l.user
+	}
+	return r.RemoteAddr
 }
 
 // Accept adds TLS if the rules require it. The server makes the handshake.
@@ -240,8 +282,12 @@ func (l guardedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	x := l.access()
-	nc = &guardedConn{nc, x}
-	if x.tls != nil {
+	by := &let{by: x}
+	if uid, known := peerUser(nc); known {
+		by.trusted, by.user = uid == 0 || uid == os.Geteuid(), fmt.Sprint("user ", uid)
+	}
+	nc = &guardedConn{nc, by}
+	if x.tls != nil && !l.plain {
 		return tls.Server(nc, x.tls), nil
 	}
 	return nc, nil
@@ -255,12 +301,12 @@ func letIn(ctx context.Context, nc net.Conn) context.Context {
 		nc = t.NetConn()
 	}
 	if g, ok := nc.(*guardedConn); ok {
-		return context.WithValue(ctx, letInKey{}, g.by)
+		return context.WithValue(ctx, letInKey{}, g.let)
 	}
 	return ctx
 }
 
-func letInBy(ctx context.Context) *access {
-	x, _ := ctx.Value(letInKey{}).(*access)
-	return x
+func letInBy(ctx context.Context) *let {
+	l, _ := ctx.Value(letInKey{}).(*let)
+	return l
 }

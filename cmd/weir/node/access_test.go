@@ -38,6 +38,8 @@ func tokenAccess(token string, hosts ...string) *access {
 	return x
 }
 
+var certificateAccess = &access{tls: &tls.Config{ClientCAs: x509.NewCertPool()}}
+
 // The admin port refuses requests for names that an attacker could point at it, from web
 // pages of other sites, and without the token.
 func TestAdminRefuses(t *testing.T) {
@@ -45,6 +47,7 @@ func TestAdminRefuses(t *testing.T) {
 		name, method, path, host string
 		header                   http.Header
 		access                   *access
+		let                      *let // nil: over TCP
 		want                     int
 		reason                   refusal
 	}{
@@ -81,12 +84,23 @@ func TestAdminRefuses(t *testing.T) {
 		{name: "the token", host: "localhost", access: tokenAccess(someToken), header: http.Header{"Authorization": {"bearer " + someToken}}, want: 200},
 		{name: "the token as a password", host: "localhost", access: tokenAccess(someToken), header: http.Header{"Authorization": {"Basic d2Vpcjpjb3JyZWN0LWhvcnNlLWJhdHRlcnk="}}, want: 200},
 
-		{name: "a profile by GET", path: "/debug/pprof/heap", host: "localhost", want: 405, reason: refusedMethod},
-		{name: "a CPU profile by GET", path: "/debug/pprof/profile?seconds=1", host: "localhost", want: 405, reason: refusedMethod},
-		{name: "a profile by HEAD", method: "HEAD", path: "/debug/pprof/heap", host: "localhost", want: 405, reason: refusedMethod},
-		{name: "a profile by POST", method: "POST", path: "/debug/pprof/heap", host: "localhost", want: 200},
+		{name: "a drain without a token", method: "POST", path: "/drain", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a cordon without a token", method: "POST", path: "/cordon", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a reload without a token", method: "POST", path: "/reload", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a profile by GET", path: "/debug/pprof/heap", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a CPU profile by POST", method: "POST", path: "/debug/pprof/profile?seconds=1", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a profile by HEAD", method: "HEAD", path: "/debug/pprof/heap", host: "localhost", want: 403, reason: refusedToken},
+		{name: "a drain by another user of the machine", method: "POST", path: "/drain", host: "localhost", let: &let{by: new(access)}, want: 403, reason: refusedToken},
+		{name: "reading by another user of the machine", host: "localhost", let: &let{by: new(access)}, want: 200},
+		{name: "another user past a client certificate", host: "localhost", access: certificateAccess, let: &let{by: certificateAccess}, want: 403, reason: refusedToken},
+		{name: "another user past the token", host: "localhost", access: tokenAccess(someToken), let: &let{by: new(access)}, want: 401, reason: refusedToken},
+		{name: "a profile by root", path: "/debug/pprof/heap", host: "localhost", let: &let{by: new(access), trusted: true}, want: 200},
+		{name: "root without the token", host: "localhost", access: tokenAccess(someToken), let: &let{by: new(access), trusted: true}, want: 200},
+		{name: "root without a certificate", host: "localhost", access: certificateAccess, let: &let{by: certificateAccess, trusted: true}, want: 200},
+		{name: "a web page of root", method: "POST", path: "/drain", host: "localhost", header: http.Header{"Origin": {"http://evil.example"}}, let: &let{by: new(access), trusted: true}, want: 403, reason: refusedOrigin},
 		{name: "the list of profiles", path: "/debug/pprof/", host: "localhost", want: 200},
 		{name: "a profile by GET with the token", path: "/debug/pprof/heap", host: "localhost", access: tokenAccess(someToken), header: http.Header{"Authorization": {"Bearer " + someToken}}, want: 200},
+		{name: "a profile by POST with the token", method: "POST", path: "/debug/pprof/heap", host: "localhost", access: tokenAccess(someToken), header: http.Header{"Authorization": {"Bearer " + someToken}}, want: 200},
 		{name: "a profile by POST without the token", method: "POST", path: "/debug/pprof/heap", host: "localhost", access: tokenAccess(someToken), want: 401, reason: refusedToken},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -105,6 +119,9 @@ func TestAdminRefuses(t *testing.T) {
 			}
 			r := httptest.NewRequest(method, path, nil)
 			r.Host = c.host
+			if c.let != nil {
+				r = r.WithContext(context.WithValue(r.Context(), letInKey{}, c.let))
+			}
 			for k, v := range c.header {
 				r.Header[k] = v
 			}
@@ -116,7 +133,7 @@ func TestAdminRefuses(t *testing.T) {
 			if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 				t.Errorf("other sites may embed the response: %v", h)
 			}
-			if given := len(c.header["Authorization"]) > 0; c.reason == refusedToken && strings.Contains(w.Body.String(), "does not match admin.token") != given {
+			if given := len(c.header["Authorization"]) > 0; c.reason == refusedToken && c.access != nil && strings.Contains(w.Body.String(), "does not match admin.token") != given {
 				t.Errorf("Authorization is given: %v, and the answer is %s", given, w.Body)
 			}
 			for _, why := range refusals {

@@ -98,10 +98,11 @@ GET  /config        the configuration in effect
 GET  /explain       the way of a request through the configuration in effect; weir explain --admin asks it
 GET  /kubernetes    the objects of the cluster, and their faults
 GET  /tls/clients   clients that still need old TLS; weir tls report evaluates it
-POST /debug/pprof/  profiles; with admin.token by GET as well
+GET  /debug/pprof/  profiles
 POST /reload        load the configuration again, as SIGHUP does
 POST /drain         the health port answers 503, and responses close connections; /undrain ends it
 POST /cordon        the health port answers 503; /uncordon ends it
+POST and profiles need admin.token, or the Unix socket beside the port, as weir's commands use it
 `
 
 // showIndex serves the status page to browsers, and the list of paths to other programs.
@@ -121,7 +122,7 @@ func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Acc
 
 func (s *server) toggle(set func(bool) error, on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", r.RemoteAddr))
+		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", peerOf(r)))
 		if err := set(on); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
@@ -147,6 +148,7 @@ type nodeStatus struct {
 	Version     string                  `json:"version"`
 	Node        string                  `json:"node"`
 	ConfigHash  string                  `json:"config_hash"`
+	Held        string                  `json:"held,omitempty"` // why a changed file waits for a signal
 	Verdict     health.Verdict          `json:"verdict"`
 	Draining    bool                    `json:"draining"`
 	Drain       *status.Drain           `json:"drain,omitempty"`
@@ -184,7 +186,7 @@ func (s *server) drainStatus() *status.Drain {
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
-	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
+	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Held: s.lasting.text(heldProblem), Verdict: s.node.Verdict(),
 		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Former: s.formerStatus(), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)

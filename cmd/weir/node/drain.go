@@ -128,7 +128,12 @@ func (s *server) finish(d config.Drain, cluster *cluster, now <-chan struct{}, m
 		case <-over:
 		}
 	}()
-	go s.tellRemaining(ctx, d.Timeout)
+	select {
+	case <-now:
+		cancel()
+	default:
+		go s.tellRemaining(ctx, d.Timeout)
+	}
 	cut := s.tracker.Drain(ctx)
 	if more != nil {
 		more(ctx)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -34,10 +35,12 @@ func (s *server) logRecord(r *accesslog.Record) {
 // refusedByListener logs a connection that ended before its PROXY header was complete.
 func (s *server) refusedByListener(r listener.Refusal) {
 	if r.Silent {
-		s.log.Debug("a connection closed without sending a byte, as a load balancer's TCP check does",
-			zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer))
+		if s.often.Allow(silentLine + "\x00" + r.Listener + "\x00" + r.Reason.String()) {
+			s.log.Info(silentLine, zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer), zap.Stringer("reason", r.Reason))
+		}
 		return
 	}
+	s.tellRefused(r.Listener, r.Reason.String(), r.Peer, r.Client, r.Err)
 	s.refused.Count(time.Now(), r.Listener, r.Reason.String(), func() (string, string) { return r.Client.String(), errorText(r.Err) })
 	if errors.Is(r.Err, header.ErrMixedFamilies) && s.limited.Allow(mixedLine) { // such a sender loses all its IPv6 clients, always
 		s.log.Warn(mixedLine, zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer), zap.Error(r.Err))
@@ -48,11 +51,66 @@ func (s *server) refusedByListener(r listener.Refusal) {
 	}
 }
 
+const (
+	silentLine  = "a connection closed without sending a byte, as a load balancer's TCP check does"
+	refusedLine = "a connection was refused"
+)
+
+// tellRefused writes the first refused connection of each listener and reason to weir's own log.
+func (s *server) tellRefused(listener, reason string, peer, client netip.AddrPort, err error) {
+	if !s.often.Allow(refusedLine + "\x00" + listener + "\x00" + reason) {
+		return
+	}
+	fields := []zap.Field{zap.String("listener", listener), zap.String("reason", reason), zap.Stringer("peer", peer)}
+	if client != peer {
+		fields = append(fields, zap.Stringer("client", client))
+	}
+	s.log.Info(refusedLine, append(fields, zap.Error(err))...)
+}
+
+// endpointFailed logs the first request, or tunnel, of each backend and reason that failed because of an
+// endpoint.
+func (s *server) endpointFailed(r *accesslog.Record) {
+	if !s.often.Allow(failedLine + "\x00" + r.Backend + "\x00" + r.Reason) {
+		return
+	}
+	fields := []zap.Field{zap.String("backend", r.Backend), zap.String("reason", r.Reason), zap.String("route", r.Route), zap.String("endpoint", r.Endpoint)}
+	if r.Request != nil {
+		host, _ := r.HostAndPort()
+		fields = append(fields, zap.ByteString("host", host), zap.Int("status", r.Status))
+	}
+	s.log.Warn(failedLine, append(fields, zap.Error(r.Err))...)
+}
+
+const failedLine = "an endpoint failed a request"
+
+// moreOften writes how many more events of a kind there were in the last minute.
+func (s *server) moreOften(key string, held int) {
+	all := strings.Split(key, "\x00")
+	if len(all) < 3 {
+		s.log.Warn("connections were refused, or requests failed, for many other reasons", zap.Int("more", held))
+		return
+	}
+	line, where, fields := all[0], "listener", []zap.Field{zap.String("reason", all[2]), zap.Int("more", held)}
+	level := zap.InfoLevel
+	switch line {
+	case silentLine:
+		level = zap.DebugLevel // checks go on for ever
+	case failedLine:
+		level, where = zap.WarnLevel, "backend"
+	}
+	s.log.Log(level, line+", more of these", append([]zap.Field{zap.String(where, all[1])}, fields...)...)
+}
+
 const mixedLine = "a PROXY header has addresses of two families"
 
 // refusedByProxy logs a connection that ended before its first request or tunnel.
 func (s *server) refusedByProxy(r *accesslog.Record) {
-	s.refused.Count(time.Now(), r.Listener, cmp.Or(r.Result, r.Reason), func() (string, string) { return clientOf(r), errorText(r.Err) })
+	reason := cmp.Or(r.Result, r.Reason)
+	s.refused.Count(time.Now(), r.Listener, reason, func() (string, string) { return clientOf(r), errorText(r.Err) })
+	if r.Origin != nil {
+		s.tellRefused(r.Listener, reason, r.Origin.Peer, r.Origin.Client, r.Err)
+	}
 	if s.lines.Load() != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
 		s.logRecord(r)
 	}

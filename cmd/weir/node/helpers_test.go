@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -130,6 +131,11 @@ func eventuallyIn(t testing.TB, limit time.Duration, what string, check func() e
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// bySocket makes requests to an admin port over the Unix socket beside it, as weir's commands do.
+var bySocket = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", AdminSocket(address))
+}}}
 
 // client is a connection of a test.
 type client struct {

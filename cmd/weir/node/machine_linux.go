@@ -1,6 +1,11 @@
 package node
 
-import "golang.org/x/sys/unix"
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // machineMemory returns the memory of the machine in bytes; 0: unknown.
 func machineMemory() int64 {
@@ -9,4 +14,23 @@ func machineMemory() int64 {
 		return 0
 	}
 	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// peerUser returns the user of the process at the other end of a Unix socket, when it connected.
+func peerUser(nc net.Conn) (uid int, known bool) {
+	u, ok := nc.(*net.UnixConn)
+	if !ok {
+		return 0, false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	raw.Control(func(fd uintptr) {
+		var c *syscall.Ucred
+		if c, err = syscall.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid, known = int(c.Uid), true
+		}
+	})
+	return uid, known
 }

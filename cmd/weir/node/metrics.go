@@ -11,6 +11,7 @@ import (
 // serverMetrics are the metrics of the configuration and the build.
 type serverMetrics struct {
 	success  prometheus.Gauge
+	held     prometheus.Gauge
 	reloads  *prometheus.CounterVec
 	hash     *prometheus.GaugeVec
 	panics   prometheus.Counter
@@ -26,6 +27,8 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 	m := &serverMetrics{
 		success: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_config_last_reload_success",
 			Help: "1 if the last attempt to load the configuration succeeded; 0: an older configuration is in effect."}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_config_held",
+			Help: "1 if a changed file waits for a signal, because it would lose a listener or all routes of a host (reload: careful)."}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_config_reloads_total",
 			Help: "Reloads after the start, by result: success or failure."}, []string{"result"}),
 		upgrades: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_upgrades_total",
@@ -50,7 +53,7 @@ func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
 		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.refused = newRefused(reg)
-	reg.MustRegister(m.success, m.reloads, m.upgrades, m.hash, m.panics, m.lines, m.droppedLines, m.spans, build)
+	reg.MustRegister(m.success, m.held, m.reloads, m.upgrades, m.hash, m.panics, m.lines, m.droppedLines, m.spans, build)
 	for _, result := range []string{"success", "failure"} {
 		m.reloads.WithLabelValues(result)
 		m.upgrades.WithLabelValues(result)

@@ -6,6 +6,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
+	"runtime"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type runningPort struct {
 type wantedPort struct {
 	name, network, address string
 	serve                  func(context.Context, net.Listener) error
+	optional               bool // weir goes on without it if another process has the address
 }
 
 func (s *server) wantedPorts(p *plan) []wantedPort {
@@ -38,7 +41,26 @@ func (s *server) wantedPorts(p *plan) []wantedPort {
 	if m := p.cfg.Metrics; m != nil {
 		metrics.network, metrics.address = m.Network, m.Address
 	}
-	return []wantedPort{health, metrics, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
+	a := p.cfg.Admin
+	beside := wantedPort{name: "admin socket", network: "unix", serve: s.serveAdminSocket, optional: true}
+	if a.Network == "tcp" {
+		beside.address = AdminSocket(a.Address)
+	}
+	return []wantedPort{health, metrics, {"admin", a.Network, a.Address, s.serveAdmin, a.Implied}, beside}
+}
+
+// AdminSocket returns the abstract Unix socket beside the admin port at a TCP address, such as
+// @weir/127.0.0.1:8087. It has no file, so it needs no folder that weir may write to. Empty: this system has no
+// such sockets.
+func AdminSocket(address string) string {
+	if runtime.GOOS != "linux" {
+		return ""
+	}
+	host, port, _ := net.SplitHostPort(address)
+	if a, err := netip.ParseAddr(host); host == "" || err == nil && a.IsUnspecified() {
+		address = "127.0.0.1:" + port
+	}
+	return "@weir/" + address
 }
 
 // unbound has the errors of addresses that could not be bound.
@@ -63,8 +85,11 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 	}
 	for _, w := range s.wantedPorts(p) {
 		socket, old := p.sockets.Opened(w.name), s.ports[w.name]
-		if socket == nil && w.address != "" {
+		if socket == nil && w.address != "" && p.sockets.Err(w.name) == nil {
 			continue // the old port continues
+		}
+		if err := p.sockets.Err(w.name); err != nil && !p.again && !(w.name == "admin socket" && p.sockets.Err("admin") != nil) {
+			s.log.Warn("weir goes on without this port; end the other process, or set admin.address to a free address", zap.String("port", w.name), zap.Error(err))
 		}
 		if old != nil {
 			closing = append(closing, old.close)
@@ -165,8 +190,14 @@ func (l lines) Write(b []byte) (int, error) {
 // serveAdmin answers on ln until ctx ends.
 func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 	// No write timeout: a CPU profile or a trace takes as long as the client asked for.
-	guarded := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load} }
+	guarded := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load, false} }
 	return s.servePort(ctx, "admin", ln, guarded, &http.Server{Handler: s.admin(), ConnContext: letIn})
+}
+
+// serveAdminSocket is serveAdmin for the socket beside the port, which has no TLS.
+func (s *server) serveAdminSocket(ctx context.Context, ln net.Listener) error {
+	plain := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load, true} }
+	return s.servePort(ctx, "admin socket", ln, plain, &http.Server{Handler: s.admin(), ConnContext: letIn})
 }
 
 // serveMetrics serves the metrics port until ctx ends.
@@ -186,7 +217,7 @@ func endPort(server *http.Server, within time.Duration) {
 	}
 }
 
-// portReserve is how many descriptors the admin port and the metrics port each reserve, so that
+// portReserve is how many descriptors the admin port, its socket and the metrics port each reserve, so that
 // they answer while clients use up all others.
 const portReserve = 4
 

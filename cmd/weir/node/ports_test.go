@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // failing is a listener whose first accept fails with the error for missing descriptors.
@@ -105,7 +108,7 @@ func (r *running) requestReload() (answers <-chan string) {
 	r.t.Helper()
 	c := make(chan string, 1)
 	go func() {
-		resp, err := http.Post("http://"+r.address("admin")+"/reload", "", nil)
+		resp, err := bySocket.Post("http://"+r.address("admin")+"/reload", "", nil)
 		if err != nil {
 			c <- err.Error()
 			return
@@ -160,9 +163,10 @@ admin: {address: "@admin"}
 listeners: {web: {address: "@web", protocol: http}}
 routes: [{listeners: [web], redirect: https}]
 `, "admin", "web")
-	port := r.ports["admin"]
-	port.socket.Close()
-	<-port.done
+	for _, port := range r.ports { // the admin port and its socket
+		port.socket.Close()
+		<-port.done
+	}
 	written := make(chan struct{})
 	go func() {
 		r.answering.Wait()
@@ -207,5 +211,77 @@ func TestEndPortCutsSlowRequests(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("the request was not cut")
 		}
+	}
+}
+
+// Commands of root and of weir's own user drain over the Unix socket beside the port, without a token. The port itself says so.
+func TestAdminSocket(t *testing.T) {
+	r := newRunning(t, web+"admin: {address: '@admin'}\n", "web", "app", "admin")
+	post := func(c *http.Client, path string) (int, string) {
+		t.Helper()
+		resp, err := c.Post("http://"+r.address("admin")+path, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	if status, text := post(http.DefaultClient, "/drain"); status != 403 || r.node.Draining() || !strings.Contains(text, "use the Unix socket @weir/"+r.address("admin")+", and so does curl --abstract-unix-socket weir/") {
+		t.Errorf("over TCP: %d %s", status, text)
+	}
+	if status, text := post(bySocket, "/drain"); status != 200 || !r.node.Draining() {
+		t.Errorf("over the socket: %d %s", status, text)
+	}
+	if lines := r.lines.FilterMessage("request on the admin port: drain").All(); len(lines) != 1 || lines[0].ContextMap()["peer"] != fmt.Sprint("user ", os.Geteuid()) {
+		t.Errorf("logged is %v", lines)
+	}
+	r.load(web + "admin: {address: '@admin', token: " + someToken + "}\n")
+	if status, text := post(bySocket, "/undrain"); status != 200 || r.node.Draining() {
+		t.Errorf("over the socket, with a token in the configuration: %d %s", status, text)
+	}
+	r.load(web) // without an admin port
+	if c, err := net.Dial("unix", AdminSocket(r.address("admin"))); err == nil {
+		c.Close()
+		t.Error("the socket is open without the port")
+	}
+}
+
+// Two weirs on one machine start if no file names the admin port. The second says what it does not have, and gets it
+// by a reload when it is free. A port that the file names is an error.
+func TestAdminPortOfAnotherWeir(t *testing.T) {
+	first := newRunning(t, web+"admin: {address: '@admin'}\n", "web", "app", "admin")
+	second := makeRunning(t, "web", "app")
+	second.words = append(second.words, "@admin", first.address("admin"))
+	if err := second.try(web + "admin: {address: '@admin'}\n"); err == nil || !strings.Contains(err.Error(), "admin.address: cannot bind "+first.address("admin")) {
+		t.Errorf("the file names the port: %v", err)
+	}
+	implied := func() {
+		t.Helper()
+		cfg, err := file.Parse("test", []byte(strings.NewReplacer(second.words...).Replace(web+"admin: {address: '@admin'}\n")), os.LookupEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Admin.Implied = true
+		if err := second.apply(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	implied()
+	lines := second.lines.FilterMessageSnippet("weir goes on without this port").All()
+	if len(lines) != 1 || !strings.Contains(lines[0].ContextMap()["error"].(string), "another process has the port") {
+		t.Errorf("logged is %v", lines)
+	}
+	if err := first.end(0); err != nil {
+		t.Fatal(err)
+	}
+	implied()
+	for _, c := range []*http.Client{http.DefaultClient, bySocket} {
+		resp, err := c.Get("http://" + first.address("admin") + "/status")
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("the second weir has no admin port: %v", err)
+			continue
+		}
+		resp.Body.Close()
 	}
 }

@@ -39,6 +39,13 @@ func (l *lasting) ends(object any) {
 	delete(l.known, object)
 }
 
+// text returns the text of an object's problem; empty: it has none.
+func (l *lasting) text(object any) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[object].Text
+}
+
 // list returns the problems. The oldest comes first.
 func (l *lasting) list() []status.Problem {
 	l.mu.Lock()
@@ -64,6 +71,9 @@ func (s *server) problemsShown() []status.Problem {
 
 // loadingProblem is the key of the problem that a reload leaves behind.
 const loadingProblem = "reload"
+
+// heldProblem is the key of the problem of a file that waits for a signal.
+const heldProblem = "held"
 
 // reloadProblem is what a failed reload leaves behind: the next start of weir fails, too.
 func reloadProblem(err error) string {

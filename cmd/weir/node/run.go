@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -211,14 +212,21 @@ func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left
 	}
 }
 
+// fileChanged is the reason for a reload that nobody has asked for.
+const fileChanged = "a file changed"
+
 // reload loads the file again and puts it into effect. On an error, the old configuration
 // stays in effect, and weir logs and counts the error.
 func (s *server) reload(because string) error {
 	s.notify(notifyReloading())
 	defer s.notify(notifyReady)
-	err := s.loadAndApply()
+	err := s.loadAndApply(because != fileChanged)
 	if err == errLeft {
 		s.passReload()
+		return err
+	}
+	held, _ := err.(*heldError)
+	if s.tellHeld(held); held != nil {
 		return err
 	}
 	s.metrics.reloaded(err)
@@ -246,7 +254,35 @@ func (s *server) reload(because string) error {
 // errLeft means that another process has taken over, and loads the configuration.
 var errLeft = errors.New("another process has taken over")
 
-func (s *server) loadAndApply() error {
+// heldError means that a changed file waits for a signal, because of what its configuration would lose.
+type heldError struct{ lost []string }
+
+// mostLost limits what the text of a heldError names.
+const mostLost = 10
+
+// Error says what would be lost, and how to apply the file.
+func (h *heldError) Error() string {
+	text := strings.Join(h.lost[:min(len(h.lost), mostLost)], ", ")
+	if more := len(h.lost) - mostLost; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "the changed configuration file is held (reload: careful), because it would lose " + text + "; to apply it, run weir reload or send SIGHUP"
+}
+
+// tellHeld notes whether a file is held.
+func (s *server) tellHeld(h *heldError) {
+	if h == nil {
+		s.metrics.held.Set(0)
+		s.lasting.ends(heldProblem)
+		return
+	}
+	s.metrics.held.Set(1)
+	s.lasting.begins(heldProblem, h.Error())
+	s.log.Warn(h.Error(), zap.Int("lost", len(h.lost)))
+}
+
+// loadAndApply loads the file and puts it into effect. asked: somebody wants just that, so no file is held.
+func (s *server) loadAndApply(asked bool) error {
 	s.loading.Lock() // otherwise an older file could take effect after a newer one
 	defer s.loading.Unlock()
 	if s.hasLeft() {
@@ -264,6 +300,12 @@ func (s *server) loadAndApply() error {
 	cfg, err := file.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse, Auth: s.filters.InUse})
 	if err != nil {
 		return err
+	}
+	if old := s.fileInEffect(); old != nil && !asked && old.Reload == config.ReloadCareful {
+		if lost := config.Lost(old, cfg); len(lost) > 0 {
+			s.watch(cfg, read, old.Files()...)
+			return &heldError{lost}
+		}
 	}
 	logWarnings(s.log, cfg.Warnings)
 	if old := s.configInEffect(); old != nil {
@@ -295,9 +337,9 @@ func (s *server) start(cfg *config.Config, read file.Contents) error {
 	return s.apply(cfg)
 }
 
-// watch watches the file, and the certificates and keys that cfg names. It replaces the
+// watch watches the file, the certificates and keys that cfg names, and more files. It replaces the
 // previous watch.
-func (s *server) watch(cfg *config.Config, read file.Contents) {
+func (s *server) watch(cfg *config.Config, read file.Contents, more ...string) {
 	if s.path == "" {
 		return
 	}
@@ -306,7 +348,7 @@ func (s *server) watch(cfg *config.Config, read file.Contents) {
 	if s.unwatched {
 		return
 	}
-	w, err := file.NewWatch(s.path, cfg, read)
+	w, err := file.NewWatch(s.path, cfg, read, more...)
 	switch {
 	case err != nil && s.stopWatch != nil: // most files are the same, and the next change is another attempt
 		s.log.Error("weir cannot watch the files of this configuration for changes, and goes on watching those of the previous one", zap.Error(err))
@@ -323,8 +365,8 @@ func (s *server) watch(cfg *config.Config, read file.Contents) {
 }
 
 func (s *server) filesChanged() {
-	if s.path != "-" {
-		s.reload("a file changed")
+	if in := s.fileInEffect(); s.path != "-" && (in == nil || in.Reload != config.ReloadSignal) {
+		s.reload(fileChanged)
 		return
 	}
 	s.loading.Lock()

@@ -62,6 +62,7 @@ type server struct {
 	limited    *listener.Repeats // of lines in weir's own log
 	guarded    *listener.Repeats // of lines about guards that could not decide
 	faults     *listener.Repeats // of faults of objects
+	often      *listener.Repeats // of refused connections and failed requests: one line, and then a number each minute
 
 	observed
 	certificates
@@ -177,9 +178,10 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 	s.guarded = &listener.Repeats{More: s.moreGuardFailures}
 	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
+	s.often = &listener.Repeats{Every: time.Minute, More: s.moreOften}
 
 	s.proxy = &proxy.Proxy{Memory: s.memory, Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c conn.Cuttable) { s.tunnelsGone([]conn.Cuttable{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, Challenges: s.acme}
+		Orphaned: func(c conn.Cuttable) { s.tunnelsGone([]conn.Cuttable{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, EndpointFailed: s.endpointFailed, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	go s.observe(s.ctx)
 	return s

@@ -182,7 +182,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	}
 	for _, way := range []string{"one", "two", "one"} {
 		write(map[string]string{"one": "two", "two": "one"}[way])
-		resp, err := http.Post("http://"+r.address(way)+"/reload", "", nil)
+		resp, err := bySocket.Post("http://"+r.address(way)+"/reload", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	r.closeBehind([]func(){func() { time.Sleep(1500 * time.Millisecond) }}) // longer than a second, which was once the limit for the answer
 	r.change.Unlock()
 	write("one")
-	resp, err := http.Post("http://"+r.address("two")+"/reload", "", nil)
+	resp, err := bySocket.Post("http://"+r.address("two")+"/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	if err := os.WriteFile(r.path, []byte("listeners: nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	resp, err = http.Post("http://"+r.address("one")+"/reload", "", nil)
+	resp, err = bySocket.Post("http://"+r.address("one")+"/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,5 +460,34 @@ drain: {lame_duck: 0s, timeout: 1s}
 	r.load(strings.Replace(text, "to-b", "other", 1)) // its route is removed
 	if _, err := b.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a tunnel of a route that is gone: %v", err)
+	}
+}
+
+// A second signal during the lame duck ends everything, and nobody is told to send a third one.
+func TestSecondSignalInTheLameDuck(t *testing.T) {
+	r, a := newWeb(t, strings.Replace(web, "lame_duck: 0s", "lame_duck: 1h", 1), "one", "two")
+	r.terminal = true
+	fmt.Fprint(r.dial("web"), "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-a.held
+	r.ended = true
+	now, ended := make(chan struct{}), make(chan error)
+	go func() { ended <- r.shutdown(now) }()
+	eventually(t, "the line says how to end weir", func() error {
+		if r.lines.FilterMessage("draining; press Ctrl-C again to end weir at once").Len() != 1 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	close(now)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errCutNow) {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+	if n := r.lines.FilterMessageSnippet("press Ctrl-C again").Len(); n != 1 {
+		t.Errorf("%d lines ask for a signal", n)
 	}
 }

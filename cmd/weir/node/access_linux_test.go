@@ -1,0 +1,61 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel says which user has connected to a Unix socket.
+func TestPeerUser(t *testing.T) {
+	ln, err := net.Listen("unix", "@weir-test-"+fmt.Sprint(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	accepted := func(want int) {
+		t.Helper()
+		nc, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if uid, known := peerUser(nc); uid != want || !known {
+			t.Errorf("the peer is %d, %v, want %d", uid, known, want)
+		}
+	}
+	c, err := net.Dial("unix", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	accepted(os.Geteuid())
+	if _, known := peerUser(c.(*net.UnixConn)); !known {
+		t.Error("the server is not known")
+	}
+	if os.Geteuid() != 0 {
+		return // only root can be another user
+	}
+	const other = 65532
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, other, other, other)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if errno == 0 && err == nil {
+			err = unix.Connect(fd, &unix.SockaddrUnix{Name: ln.Addr().String()})
+		} else {
+			err = fmt.Errorf("%v, %v", errno, err)
+		}
+		failed <- err
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	accepted(other)
+}
