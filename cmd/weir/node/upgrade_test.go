@@ -1,7 +1,7 @@
 package node
 
 import (
-	"encoding/json"
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -78,7 +78,7 @@ func TestTooSlowSuccessor(t *testing.T) {
 			conn, other := net.Pipe()
 			defer other.Close()
 			defer conn.Close()
-			c := &successor{conn: &noteConn{Conn: conn, decoder: json.NewDecoder(conn)}}
+			c := &successor{conn: &noteConn{Conn: conn, reader: bufio.NewReader(conn)}}
 			if _, err := c.hear(kind, 10*time.Second); err == nil || err.Error() != want {
 				t.Errorf("%s: %v", kind, err)
 			}
