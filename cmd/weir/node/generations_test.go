@@ -51,7 +51,7 @@ type fakeOld struct {
 
 func newFakeOld(t *testing.T, p status.OldProcess) (*fakeOld, *former) {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

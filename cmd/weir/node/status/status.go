@@ -18,7 +18,7 @@ type Overview struct {
 	Health       Health            `json:"health"`
 	Generation   int               `json:"generation"`    // of this process: one more after each upgrade
 	OldProcesses []OldProcess      `json:"old_processes"` // of upgrades, the oldest first
-	Problems     []Problem         `json:"problems"` // of the whole weir, the oldest first
+	Problems     []Problem         `json:"problems"`      // of the whole weir, the oldest first
 	Traffic      Traffic           `json:"traffic"`
 	Connections  Connections       `json:"connections"`
 	Listeners    []Listener        `json:"listeners"`
