@@ -577,7 +577,7 @@ func TestUpgradeWhileOldProcessesDrain(t *testing.T) {
 				return fmt.Errorf("%+v, %v", st, err)
 			}
 			for n, p := range st.Old {
-				if p.Generation != want[n] || p.PID != pids[p.Generation-1] || p.Connections != 1 || p.Active != 1 || p.Since == "" || p.Until == "" || p.Version == "" || !strings.HasSuffix(p.Binary, "/weir") {
+				if p.Generation != want[n] || p.PID != pids[p.Generation-1] || p.Connections != 1 || p.Active != 1 || p.Since == "" || p.Until == "" || p.Version == "" || filepath.Base(p.Binary) != filepath.Base(executable(t)) {
 					return fmt.Errorf("%+v", p)
 				}
 			}
