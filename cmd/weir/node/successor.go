@@ -30,6 +30,9 @@ const mostNotes = 8 << 20
 // connection, has ended.
 const exitPatience = 5 * time.Second
 
+// stillPatience is how long weir reads after the end of a timeout.
+const stillPatience = time.Second
+
 // startSuccessor starts a binary with the descriptors of sockets. The new process has the environment and the rights
 // of this one. It has a process group of its own until it takes over (former.rejoin), so
 // that kill also ends what a script has started.
@@ -99,6 +102,9 @@ func successorEnv(all []string) (env []string) {
 // hear waits for a note of this kind.
 func (c *successor) hear(kind string, within time.Duration) (note, error) {
 	n, err := c.conn.hear(within)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // if this process stood still, the note has come: a new process that serves must not be killed
+		n, err = c.conn.hear(stillPatience)
+	}
 	switch {
 	case err != nil:
 		return n, c.explain(err, kind, within)

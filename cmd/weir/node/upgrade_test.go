@@ -86,6 +86,18 @@ func TestTooSlowSuccessor(t *testing.T) {
 	}
 }
 
+// A process that stood still until its timeout had passed, as with SIGSTOP, still reads that the new one serves.
+func TestStandsStillDuringUpgrade(t *testing.T) {
+	conn, other := net.Pipe()
+	defer other.Close()
+	defer conn.Close()
+	c := &successor{conn: &noteConn{Conn: conn, reader: bufio.NewReader(conn)}}
+	go (&noteConn{Conn: other}).say(note{Kind: noteServing})
+	if n, err := c.hear(noteServing, time.Nanosecond); err != nil || n.Kind != noteServing {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
 // The kernel's error for a missing interpreter is the one for a missing file.
 func TestStartErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want, not string }{
