@@ -229,7 +229,7 @@ routes:
 backends:
   app: {endpoints: ['@app', '@other'], sticky: {}, health_check: {interval: 1s, fall: 100, tcp: {}}}
   echo: {protocol: tcp, endpoints: ['@echo']}
-drain: {lame_duck: 0s, timeout: 60s}
+drain: {lame_duck: 0s, timeout: 10m}
 `
 
 func startUpgradable(t *testing.T, more string) (*weir, *webBackend) {
