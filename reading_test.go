@@ -8,10 +8,9 @@ import (
 // decodesJSON are the files that may use json.NewDecoder, which does not notice what is behind a value, with
 // their reasons.
 var decodesJSON = map[string]string{
-	"proxy/jwt/token.go":           "it has checked the whole text before",
-	"config/kube/manifest.go":      "a text may have several values, and it reads to the end",
-	"cmd/weir/node/upgradenote.go": "a stream of notes from the other process of the upgrade",
-	"soak/workers.go":              "a stream of results from a process of the same run",
+	"proxy/jwt/token.go":      "it has checked the whole text before",
+	"config/kube/manifest.go": "a text may have several values, and it reads to the end",
+	"soak/workers.go":         "a stream of results from a process of the same run",
 }
 
 func TestJSONIsReadToItsEnd(t *testing.T) {

@@ -122,7 +122,7 @@ admin: {address: '%s'}
 	case <-time.After(patience):
 		t.Fatal("a second Ctrl-C does not end weir")
 	}
-	shows("1 active requests or tunnels aborted by the second signal")
+	shows("1 active requests or tunnels aborted before the end of drain.timeout")
 }
 
 // weir run and weir check accept the file as an argument; weir check accepts several.

@@ -223,9 +223,11 @@ func TestOperatorsWhileBothAccept(t *testing.T) {
 	var st struct {
 		Draining bool
 		Verdict  struct{ Cordoned bool }
-		Former   map[string]int
+		Old      []struct {
+			PID, Connections, Active int
+		} `json:"old_processes"`
 	}
-	if json.Unmarshal([]byte(text), &st); err != nil || !st.Draining || st.Verdict.Cordoned || fmt.Sprint(st.Former) != fmt.Sprintf("map[active:2 connections:3 pid:%d]", os.Getpid()) {
+	if json.Unmarshal([]byte(text), &st); err != nil || !st.Draining || st.Verdict.Cordoned || fmt.Sprint(st.Old) != fmt.Sprintf("[{%d 3 2}]", os.Getpid()) {
 		t.Errorf("the status is %+v, %v", st, err)
 	}
 }
@@ -409,7 +411,7 @@ func TestUnusableState(t *testing.T) {
 			w.write(onlyApp)
 			w.launch()
 			w.files[0].Close()
-			io.WriteString(c, text)
+			io.WriteString(c, text+"\n")
 			if status := w.wait(); status != 1 || !strings.Contains(w.log.String(), logged) {
 				t.Errorf("status %d:\n%s", status, w.log.String())
 			}
@@ -421,7 +423,7 @@ func TestUnusableState(t *testing.T) {
 	}
 	f("not JSON", "HTTP/1.1 400 Bad Request\r\n\r\n", "", "passed no state")
 	f("nothing", "{}", "", `passed no state, but a message of the kind ""`)
-	f("another version", `{"kind": "state", "state": {"version": 2}}`, "this binary knows version 1", "restart weir instead")
+	f("another version", `{"kind": "state", "state": {"version": 3}}`, "this binary knows the versions 1 to 2", "restart weir instead")
 	f("without the old environment", `{"kind": "state", "state": {"version": 1}}`, "the environment does not have WEIR_CONFINED", "clears its environment")
 }
 

@@ -149,7 +149,7 @@ func (w *weir) upgrade() (old, now int) {
 	return old, now
 }
 
-// alone waits until the process that has taken over knows that the old one has ended. Then it can be upgraded.
+// alone waits until the process that has taken over knows that the old one has ended.
 func (w *weir) alone() {
 	w.t.Helper()
 	within(w.t, time.Minute, "the new process knows that the old one has ended", func() error {
@@ -229,7 +229,7 @@ routes:
 backends:
   app: {endpoints: ['@app', '@other'], sticky: {}, health_check: {interval: 1s, fall: 100, tcp: {}}}
   echo: {protocol: tcp, endpoints: ['@echo']}
-drain: {lame_duck: 0s, timeout: 60s}
+drain: {lame_duck: 0s, timeout: 10m}
 `
 
 func startUpgradable(t *testing.T, more string) (*weir, *webBackend) {
@@ -493,7 +493,7 @@ func TestUpgrade(t *testing.T) {
 		for range 5 {
 			c := dial(t, w.at("web"))
 			got, err := askSeen(c, "app.example.org", "/", "Cookie: "+cookie.Name+"="+cookie.Value)
-			c.Close() // otherwise the next upgrade waits for it
+			c.Close()
 			if err != nil || got.Backend != first.Backend {
 				t.Errorf("the cookie leads to %q instead of %q: %v", got.Backend, first.Backend, err)
 			}
@@ -502,13 +502,6 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("an idle connection does not move with its next response: %v, %v", resp, err)
 		}
 		idle.Close()
-		send(t, now, syscall.SIGUSR2)
-		eventually(t, "a second upgrade is refused", func() error {
-			if w.linesWith(`"warn"`, "no upgrade was started", fmt.Sprint("process ", old, " of the last upgrade still has connections")) != 1 {
-				return errNotYet
-			}
-			return nil
-		})
 		if _, err := tunnel.Write([]byte("y")); err != nil {
 			t.Error(err)
 		}
@@ -532,6 +525,131 @@ func TestUpgrade(t *testing.T) {
 	}
 	if n := w.linesWith(`"error"`); n > 0 {
 		t.Errorf("%d errors", n)
+	}
+}
+
+// An upgrade waits for no old process: neither the next one, nor the way back after a bad release. An old process that
+// is killed, and upgrades that fail, change nothing for the others. Beyond eight, the oldest ends at once.
+func TestUpgradeWhileOldProcessesDrain(t *testing.T) {
+	t.Parallel()
+	w, _ := startUpgradable(t, "")
+	l := w.startLoad()
+	defer l.end()
+	var tunnels []net.Conn // each to another process
+	pids := []int{w.pid()}
+	alive := func(t *testing.T) {
+		t.Helper()
+		for n, tunnel := range tunnels {
+			if tunnel == nil {
+				continue
+			}
+			if _, err := tunnel.Write([]byte("y")); err != nil {
+				t.Errorf("tunnel %d: %v", n, err)
+			} else if _, err := io.ReadFull(tunnel, make([]byte, 1)); err != nil {
+				t.Errorf("tunnel %d: %v", n, err)
+			}
+		}
+	}
+	next := func() {
+		t.Helper()
+		tunnel := openTunnel(t, w)
+		tunnel.SetDeadline(time.Now().Add(5 * time.Minute))
+		tunnels = append(tunnels, tunnel)
+		_, now := w.upgrade()
+		pids = append(pids, now)
+		alive(t)
+	}
+	remain := func(want ...int) { // the generations with one tunnel each
+		t.Helper()
+		within(t, time.Minute, fmt.Sprintf("the generations %v have connections", want), func() error {
+			var st struct {
+				Generation int
+				Old        []struct {
+					Generation, PID, Connections, Active int
+					Binary, Version, Since, Until        string
+				} `json:"old_processes"`
+			}
+			_, text, err := w.get("admin", "/status")
+			if err == nil {
+				err = json.Unmarshal([]byte(text), &st)
+			}
+			if err != nil || st.Generation != len(pids) || len(st.Old) != len(want) {
+				return fmt.Errorf("%+v, %v", st, err)
+			}
+			for n, p := range st.Old {
+				if p.Generation != want[n] || p.PID != pids[p.Generation-1] || p.Connections != 1 || p.Active != 1 || p.Since == "" || p.Until == "" || p.Version == "" || filepath.Base(p.Binary) != filepath.Base(executable(t)) {
+					return fmt.Errorf("%+v", p)
+				}
+			}
+			return nil
+		})
+		w.wantMetric(float64(len(want)), "weir_drain_connections_remaining")
+	}
+	next()
+	w.script("exec " + executable(t) + ` "$@"`) // another release
+	next()
+	w.script("exit 3")
+	send(t, pids[2], syscall.SIGUSR2)
+	w.wantFailed(1, "the new process ended (exit status 3)")
+	w.install(executable(t)) // back
+	good, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("listeners: 7\n")
+	send(t, pids[2], syscall.SIGUSR2)
+	w.wantFailed(2, "the new process cannot take over", "listeners")
+	send(t, pids[1], syscall.SIGKILL)
+	gone(t, pids[1])
+	tunnels[1] = nil
+	w.write(string(good))
+	next()
+	l.next(200)
+	l.end()
+	remain(1, 3)
+
+	if err := os.Rename(w.access, w.access+".1"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, pids[3], syscall.SIGHUP)
+	for _, pid := range []int{pids[0], pids[2]} {
+		w.awaitReopened(pid)
+	}
+	before := w.linesWith("configuration loaded", "SIGHUP")
+	send(t, pids[0], syscall.SIGHUP) // reaches the process that serves, beyond the killed one
+	eventually(t, "the process that serves loads its file", func() error {
+		if w.linesWith("configuration loaded", "SIGHUP") != before+1 {
+			return errNotYet
+		}
+		return nil
+	})
+	tunnels[2].Close()
+	tunnels[2] = nil
+	gone(t, pids[2])
+	remain(1)
+
+	for range 7 {
+		next()
+	}
+	remain(1, 4, 5, 6, 7, 8, 9, 10)
+	tunnel := tunnels[0]
+	tunnels[0] = nil // the next upgrade ends it
+	next()
+	gone(t, pids[0])
+	if _, err := tunnel.Read(make([]byte, 1)); err == nil {
+		t.Error("the tunnel of the oldest process goes on")
+	}
+	w.wantLines(1, 1, "too many old processes have connections, so the oldest ends at once")
+	remain(4, 5, 6, 7, 8, 9, 10, 11)
+	now := w.pid()
+	hangs := openTunnel(t, w)
+	defer hangs.Close()
+	send(t, now, syscall.SIGTERM)
+	w.log.awaits(t, "no new connections are accepted any more")
+	alive(t)
+	send(t, now, syscall.SIGTERM)
+	for _, pid := range pids {
+		gone(t, pid)
 	}
 }
 
@@ -826,7 +944,7 @@ func TestDrainAfterUpgrade(t *testing.T) {
 	if err := wait.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said.awaits(t, fmt.Sprintf("waiting: active requests and tunnels of process %d, from which this weir has taken over: 1", old))
+	said.awaits(t, fmt.Sprintf("waiting: active requests and tunnels of old processes of upgrades: process %d (generation 1): 1", old))
 	tunnel.Close()
 	if err := wait.Wait(); err != nil || !strings.Contains(said.String(), "quiet: ") {
 		t.Errorf("after the last tunnel of the old process: %v: %s", err, said.String())
@@ -1115,7 +1233,7 @@ func TestUpgradeWithoutStorage(t *testing.T) {
 		for range 5 {
 			c := dial(t, w.at("web"))
 			got, err := askSeen(c, "app.example.org", "/", "Cookie: "+cookie.Name+"="+cookie.Value)
-			c.Close() // otherwise the next upgrade waits for it
+			c.Close()
 			if err != nil || got.Backend != first.Backend {
 				t.Errorf("the cookie leads to %q instead of %q: %v", got.Backend, first.Backend, err)
 			}
@@ -1174,8 +1292,17 @@ func TestRotationAfterUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, now, syscall.SIGHUP)
-	eventually(t, "the old process opens its access log again", func() error {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
+	w.awaitReopened(old)
+	tunnel.Close()
+	gone(t, old)
+	w.logged("the tunnel of the old process", func(e entry) bool { return e.text("kind") == "tunnel" })
+}
+
+// awaitReopened waits until a process has opened the access log, after the test has moved the file away.
+func (w *weir) awaitReopened(pid int) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprint("process ", pid, " opens its access log again"), func() error {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 		for _, f := range files {
 			if to, _ := os.Readlink(f); to == w.access {
 				return nil
@@ -1183,7 +1310,4 @@ func TestRotationAfterUpgrade(t *testing.T) {
 		}
 		return errNotYet
 	})
-	tunnel.Close()
-	gone(t, old)
-	w.logged("the tunnel of the old process", func(e entry) bool { return e.text("kind") == "tunnel" })
 }

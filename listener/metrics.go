@@ -115,7 +115,7 @@ func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
 	m.openDesc = prometheus.NewDesc("weir_connections_open", "Open client connections, by state: pending, active, idle or tunnel.", []string{"listener", "state"}, nil)
 	m.parkedDesc = prometheus.NewDesc("weir_connections_parked", "Parked connections: idle clients and tunnels that hold neither goroutine nor buffer. Part of weir_connections_open.", []string{"listener"}, nil)
 	remaining := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_drain_connections_remaining", Help: "Connections that are still open during a drain, and those of the old process after an upgrade; otherwise 0.",
+		Name: "weir_drain_connections_remaining", Help: "Connections that are still open during a drain, and those of the old processes of upgrades; otherwise 0.",
 	}, t.remaining)
 	lastNew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_drain_last_new_connection_seconds", Help: "Seconds from the beginning of the drain to its last new connection; 0 without a drain or a connection.",
@@ -124,8 +124,8 @@ func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
 	return m
 }
 
-// remaining counts what a drain waits for, whoever began it. After an upgrade the old process drains, and
-// nobody can scrape it any more: so this process counts the connections there, too.
+// remaining counts what a drain waits for, whoever began it. After upgrades old processes drain, and
+// nobody can scrape them any more: so this process counts the connections there, too.
 func (t *Tracker) remaining() float64 {
 	n := t.former.Load()
 	if t.Draining() || t.arrivals.since.Load() != nil {

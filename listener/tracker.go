@@ -16,7 +16,7 @@ const shards = 32
 // Tracker knows every open connection of all listeners. The zero value is ready for use.
 type Tracker struct {
 	open     atomic.Int64
-	former   atomic.Int64 // connections that another process still has; SetFormer sets it
+	former   atomic.Int64 // connections that other processes still have; SetFormer sets it
 	next     atomic.Uint32
 	draining atomic.Bool
 	none     atomic.Pointer[chan struct{}] // gets a value when no connection is left, while draining
@@ -98,8 +98,8 @@ func (s *shard) each(f func(*admission)) {
 // SetDraining records that the process ends, for the metric of the remaining connections.
 func (t *Tracker) SetDraining() { t.draining.Store(true) }
 
-// SetFormer records how many connections are still open in the process from which this one has taken
-// over, for the same metric.
+// SetFormer records how many connections are still open in the old processes of upgrades, for the same
+// metric.
 func (t *Tracker) SetFormer(open int) { t.former.Store(int64(open)) }
 
 // Draining reports whether SetDraining was called.

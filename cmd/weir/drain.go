@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
 )
 
 func newDrainCommand() *cobra.Command {
@@ -95,11 +97,8 @@ type drained struct {
 		LoadBalancersNotTold  []string `json:"load_balancers_not_told"`
 	} `json:"drain"`
 	Connections map[string]int `json:"connections"`
-	// Former is the old process of an upgrade. It has left its load balancers, and may still have tunnels.
-	Former struct {
-		PID    int `json:"pid"`
-		Active int `json:"active"`
-	} `json:"former"`
+	// OldProcesses are those of upgrades. They have left their load balancers, and may still have tunnels.
+	OldProcesses []status.OldProcess `json:"old_processes"`
 }
 
 func (d *drained) health() string {
@@ -121,10 +120,17 @@ func (d *drained) waitsFor(quiet time.Duration) string {
 		return d.arrived()
 	case active > 0:
 		return fmt.Sprintf("active requests and tunnels: %d", active)
-	case d.Former.Active > 0:
-		return fmt.Sprintf("active requests and tunnels of process %d, from which this weir has taken over: %d", d.Former.PID, d.Former.Active)
 	}
-	return ""
+	var old []string
+	for _, p := range d.OldProcesses {
+		if p.Active > 0 {
+			old = append(old, fmt.Sprintf("process %d (generation %d): %d", p.PID, p.Generation, p.Active))
+		}
+	}
+	if len(old) == 0 {
+		return ""
+	}
+	return "active requests and tunnels of old processes of upgrades: " + strings.Join(old, ", ")
 }
 
 // arrived says which connections arrived during the drain.

@@ -21,7 +21,7 @@ type Memory struct {
 	Limited func()
 
 	given   int64 // GOMEMLIMIT, if the user has set it; 0: not set
-	beside  atomic.Pointer[func() int64]
+	beside  atomic.Pointer[Beside]
 	cgroup  func() (uint64, error) // the cgroup's limit
 	err     error                  // the last error of cgroup
 	asked   time.Time
@@ -43,8 +43,8 @@ type Memory struct {
 const cgroupInterval = 10 * time.Second
 
 // LimitMemory sets the limit of the runtime, unless the environment has GOMEMLIMIT. beside is
-// for SetBeside; it may be nil.
-func LimitMemory(lookup func(string) (string, bool), beside func() int64) *Memory {
+// as in SetBeside.
+func LimitMemory(lookup func(string) (string, bool), beside *Beside) *Memory {
 	m := newMemory(memlimit.FromCgroup)
 	if _, given := lookup("GOMEMLIMIT"); given {
 		m.given = debug.SetMemoryLimit(-1)
@@ -52,9 +52,7 @@ func LimitMemory(lookup func(string) (string, bool), beside func() int64) *Memor
 	if m.given != math.MaxInt64 {
 		m.goLimit = m.given
 	}
-	if beside != nil {
-		m.beside.Store(&beside)
-	}
+	m.beside.Store(beside)
 	m.ask(time.Now())
 	m.adjust(0)
 	return m
@@ -114,24 +112,26 @@ func share(limit, rest int64) int64 { return max(limit/20*17-rest, limit/4) }
 
 const shareOfCgroup = 0.85
 
-// half returns the runtime's limit while two processes of an upgrade use one budget. Each process
-// may keep its memory, and take half of the free memory. So both together stay within the budget,
-// although they measure at different times. mapped is the memory that the runtime of this process
-// has, and rest is all other memory in the budget.
-func half(budget, rest, mapped int64) int64 {
-	return max(mapped+max(0, budget-rest-mapped)/2, budget/4)
+// Beside describes the other processes of upgrades, which use the same memory.
+type Beside struct {
+	// Used returns their memory in bytes.
+	Used func() int64
+	// Parts is 2 for a process that serves. The old processes share the other half: for each of them it is twice
+	// their number.
+	Parts int64
 }
 
-// SetBeside says that another weir uses the same memory during an upgrade. used returns the memory
-// of the other process in bytes; nil: the other process has ended. Any goroutine may call SetBeside.
-// The next Read changes the limit of the runtime.
-func (m *Memory) SetBeside(used func() int64) {
-	if used == nil {
-		m.beside.Store(nil)
-		return
-	}
-	m.beside.Store(&used)
+// part returns the runtime's limit while several processes use one budget. Each process may keep its memory,
+// and take its part of the free memory. So all together stay within the budget, although they measure at
+// different times. mapped is the memory that the runtime of this process has, and rest is all other memory in the
+// budget.
+func part(budget, rest, mapped, parts int64) int64 {
+	return max(mapped+max(0, budget-rest-mapped)/parts, budget/parts)
 }
+
+// SetBeside says which other weirs use the same memory; nil: none. Any goroutine may call it. The next Read
+// changes the limit of the runtime.
+func (m *Memory) SetBeside(b *Beside) { m.beside.Store(b) }
 
 // adjust sets the limit of the runtime from the cgroup's limit and the rest.
 func (m *Memory) adjust(rest int64) {
@@ -140,11 +140,11 @@ func (m *Memory) adjust(rest int64) {
 	case m.given == math.MaxInt64: // GOMEMLIMIT=off
 		return
 	case m.given > 0 && beside != nil:
-		want = half(m.given, (*beside)(), m.heap().mapped)
+		want = part(m.given, beside.Used(), m.heap().mapped, beside.Parts)
 	case m.given > 0:
 		want = m.given
 	case m.limit > 0 && beside != nil:
-		want = half(m.limit/20*17, rest, m.heap().mapped)
+		want = part(m.limit/20*17, rest, m.heap().mapped, beside.Parts)
 	case m.limit > 0:
 		want = share(m.limit, rest)
 	}

@@ -125,24 +125,26 @@ func TestGivenLimitStays(t *testing.T) {
 	}
 }
 
-// While another weir takes over, each of the two may use what it has and half of what is free.
+// While old processes drain, each process may use what it has, and its part of what is free.
 // Afterwards the limit is as before.
-func TestTwoShareOneBudget(t *testing.T) {
+func TestProcessesShareOneBudget(t *testing.T) {
 	keepLimit(t)
-	f := func(budget, rest, mapped, want int64) {
+	f := func(budget, rest, mapped, parts, want int64) {
 		t.Helper()
-		if got := half(budget, rest, mapped); got != want {
-			t.Errorf("half(%d, %d, %d) is %d, want %d", budget, rest, mapped, got, want)
+		if got := part(budget, rest, mapped, parts); got != want {
+			t.Errorf("part(%d, %d, %d, %d) is %d, want %d", budget, rest, mapped, parts, got, want)
 		}
 	}
-	f(1000, 0, 0, 500)
-	f(1000, 200, 400, 600)
-	f(1000, 400, 200, 400) // the other one: together 1000
-	f(1000, 900, 50, 250)
-	f(1000, 900, 300, 300)
+	f(1000, 0, 0, 2, 500)
+	f(1000, 200, 400, 2, 600)
+	f(1000, 400, 200, 2, 500)
+	f(1000, 900, 50, 2, 500) // one that serves has at least half
+	f(1000, 900, 600, 2, 600)
+	f(1000, 600, 300, 8, 312) // one of four old processes
+	f(1000, 900, 50, 8, 125)
 
 	debug.SetMemoryLimit(4096 * mib)
-	m := LimitMemory(func(name string) (string, bool) { return "4GiB", name == "GOMEMLIMIT" }, func() int64 { return 1024 * mib })
+	m := LimitMemory(func(name string) (string, bool) { return "4GiB", name == "GOMEMLIMIT" }, &Beside{Parts: 2, Used: func() int64 { return 1024 * mib }})
 	check := func(what string, least, most int64) {
 		t.Helper()
 		m.Read()
@@ -150,17 +152,19 @@ func TestTwoShareOneBudget(t *testing.T) {
 			t.Errorf("%s: the limit is %d (%d), want %d to %d", what, got, m.goLimit, least, most)
 		}
 	}
-	check("a weir that starts", 1536*mib, 1900*mib)
+	check("a weir that starts", 2048*mib, 2048*mib)
 	m.SetBeside(nil)
 	check("the other one has ended", 4096*mib, 4096*mib)
-	m.SetBeside(func() int64 { return 3072 * mib })
-	check("another one starts", 1024*mib, 1024*mib)
+	m.SetBeside(&Beside{Parts: 2, Used: func() int64 { return 1024 * mib }})
+	check("another one starts", 2048*mib, 2048*mib)
+	m.SetBeside(&Beside{Parts: 6, Used: func() int64 { return 3072 * mib }})
+	check("it is one of three old processes", 682*mib, 683*mib)
 
 	m = newMemory(func() (uint64, error) { return 4096 * mib, nil })
 	m.ask(time.Now())
-	m.SetBeside(func() int64 { return 0 })
+	m.SetBeside(&Beside{Parts: 2, Used: func() int64 { return 0 }})
 	m.adjust(1024 * mib)
-	if got := debug.SetMemoryLimit(-1); got < 1200*mib || got > 1600*mib {
+	if got := debug.SetMemoryLimit(-1); got < 1700*mib || got > 1800*mib {
 		t.Errorf("in a cgroup the limit is %d", got)
 	}
 }

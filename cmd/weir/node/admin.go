@@ -152,32 +152,19 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 
 // nodeStatus is the answer to GET /status.
 type nodeStatus struct {
-	Version     string                  `json:"version"`
-	Node        string                  `json:"node"`
-	ConfigHash  string                  `json:"config_hash"`
-	Held        string                  `json:"held,omitempty"` // why a changed file waits for a signal
-	Verdict     health.Verdict          `json:"verdict"`
-	Draining    bool                    `json:"draining"`
-	Drain       *status.Drain           `json:"drain,omitempty"`
-	Connections map[string]int          `json:"connections"`
-	Former      *formerStatus           `json:"former,omitempty"`
-	Backends    []backend.BackendStatus `json:"backends"`
-}
-
-// formerStatus has the connections that the old process of an upgrade still has.
-type formerStatus struct {
-	PID         int   `json:"pid"`
-	Connections int64 `json:"connections"`
-	Active      int64 `json:"active"` // those with a request or a tunnel
-}
-
-// formerStatus returns nil if this process is the only one.
-func (s *server) formerStatus() *formerStatus {
-	b := s.former
-	if !b.running() {
-		return nil
-	}
-	return &formerStatus{PID: b.pid, Connections: b.connections.Load(), Active: b.active.Load()}
+	Version     string         `json:"version"`
+	Node        string         `json:"node"`
+	ConfigHash  string         `json:"config_hash"`
+	Held        string         `json:"held,omitempty"` // why a changed file waits for a signal
+	Verdict     health.Verdict `json:"verdict"`
+	Draining    bool           `json:"draining"`
+	Drain       *status.Drain  `json:"drain,omitempty"`
+	Connections map[string]int `json:"connections"`
+	// Generation is the number of this process: 1 for the first, and one more after each upgrade. OldProcesses are
+	// those before it that still have connections, the oldest first.
+	Generation   int                     `json:"generation"`
+	OldProcesses []status.OldProcess     `json:"old_processes"`
+	Backends     []backend.BackendStatus `json:"backends"`
 }
 
 // drainStatus returns nil without a drain.
@@ -194,7 +181,7 @@ func (s *server) drainStatus() *status.Drain {
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
 	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Held: s.lasting.text(heldProblem), Verdict: s.node.Verdict(),
-		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Former: s.formerStatus(), Backends: s.backends.Status()}
+		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Generation: s.generations.number, OldProcesses: s.generations.list(), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)
 }

@@ -83,8 +83,8 @@ func shownAddr(a netip.Addr) string {
 // errCut is the error of shutdown if weir aborted a request or tunnel.
 var errCut = errors.New("active requests or tunnels aborted at the end of drain.timeout")
 
-// errCutNow is the error if that happened because of a second signal.
-var errCutNow = errors.New("active requests or tunnels aborted by the second signal")
+// errCutNow is the error if that happened earlier: because of a second signal, or of the note end.
+var errCutNow = errors.New("active requests or tunnels aborted before the end of drain.timeout")
 
 // shutdown drains and then stops weir. The health port answers 503 at once; weir still
 // serves for lame_duck. Then all sockets close, so that another process can bind them, and

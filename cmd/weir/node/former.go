@@ -8,29 +8,43 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
+	"github.com/weirproxy/weir/listener/pressure"
 )
 
 // This file is the new process's half of an upgrade. upgrade.go has the diagram.
 
-// former is the process that this one takes over from. A nil *former is none: its methods
-// do nothing.
+// former is a process that this one takes over from, or one before it that has not ended. A nil *former is none: its
+// methods do nothing.
 type former struct {
-	pid   int
-	conn  *noteConn
-	state *passedState
-	notes chan note     // closed when the former process has ended, or has lost the connection
-	ended chan struct{} // closed with notes
-	left  bool          // it accepts no more, or has ended
-	end   bool          // it said that this process has to end
+	status.OldProcess // guarded by generations.mu
+	conn              *noteConn
+	notes             chan note     // closed when nobody reads notes any more
+	ended             chan struct{} // closed when the former process has ended, or has lost the connection
 
-	cordoned, draining  bool         // what operators had set there, when it last said so
-	connections, active atomic.Int64 // that it still has, since it left
+	// The rest is only of the process that started this one.
+	state  *passedState
+	before []*former // the processes before it, the oldest first
+	left   bool      // it accepts no more, or has ended
+	end    bool      // it said that this process has to end
+
+	cordoned, draining bool // what operators had set there, when it last said so
+}
+
+// formerWith returns a former process with this end of a socket pair.
+func formerWith(descriptor int, p status.OldProcess) (*former, error) {
+	unix.CloseOnExec(descriptor)
+	conn, err := newNoteConn(os.NewFile(uintptr(descriptor), "upgrade"), math.MaxInt64)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: no connection to process %d: %w", p.PID, err)
+	}
+	return &former{OldProcess: p, conn: conn, notes: make(chan note), ended: make(chan struct{})}, nil
 }
 
 // newFormer returns the process that started this one for an upgrade; nil: none. It tells that
@@ -45,13 +59,11 @@ func newFormer() (*former, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is set, and not by weir", upgradeEnv)
 	}
-	unix.CloseOnExec(upgradeDescriptor)
-	conn, err := newNoteConn(os.NewFile(upgradeDescriptor, "upgrade"), math.MaxInt64)
+	b, err := formerWith(upgradeDescriptor, status.OldProcess{Generation: 1, PID: pid})
 	if err != nil {
-		return nil, fmt.Errorf("upgrade: no connection to process %d: %w", pid, err)
+		return nil, err
 	}
-	b := &former{pid: pid, conn: conn, notes: make(chan note), ended: make(chan struct{})}
-	first, err := conn.hear(helloPatience)
+	first, err := b.conn.hear(helloPatience)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: process %d passed no state: %w", pid, err)
 	}
@@ -59,40 +71,70 @@ func newFormer() (*former, error) {
 		return nil, fmt.Errorf("upgrade: process %d passed no state, but a message of the kind %q", pid, first.Kind)
 	}
 	b.state = first.State
-	for n := range b.state.Sockets {
-		fd := upgradeDescriptor + 1 + n
-		unix.CloseOnExec(fd)
-		b.state.Sockets[n].FD = fd
+	if sender := b.state.Sender; sender.PID == pid { // else it is of a version that does not say so
+		b.OldProcess = sender
 	}
-	if err := b.check(); err != nil {
+	err = b.check()
+	if err == nil {
+		err = b.inherit()
+	}
+	if err != nil {
 		b.failed(err)
 		return nil, err
 	}
 	if err := b.conn.say(note{Kind: noteHello}); err != nil {
 		return nil, fmt.Errorf("upgrade: process %d cannot be told that this one is weir: %w", pid, err)
 	}
-	go func() {
-		defer close(b.ended)
-		defer close(b.notes)
-		for {
-			n, err := conn.hear(0)
-			if err != nil {
-				return
-			}
-			b.notes <- n
-		}
-	}()
+	go b.read()
 	return b, nil
+}
+
+// inherit takes the descriptors that the former process has passed.
+func (b *former) inherit() error {
+	fd := upgradeDescriptor
+	for n := range b.state.Sockets {
+		fd++
+		unix.CloseOnExec(fd)
+		b.state.Sockets[n].FD = fd
+	}
+	for _, p := range b.state.Old {
+		fd++
+		f, err := formerWith(fd, p.OldProcess)
+		if err != nil {
+			return err
+		}
+		b.before = append(b.before, f)
+	}
+	return nil
+}
+
+// read reads notes until the former process ends, or until the read deadline of the connection.
+func (b *former) read() {
+	defer close(b.notes)
+	for {
+		n, err := b.conn.hear(0)
+		var broken brokenNote
+		switch {
+		case err == nil:
+			b.notes <- n
+		case errors.As(err, &broken): // a killed process has read its beginning
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		default:
+			close(b.ended)
+			return
+		}
+	}
 }
 
 // check returns an error if this process cannot take over from the former one.
 func (b *former) check() error {
-	if b.state.Version != upgradeVersion {
-		return fmt.Errorf("upgrade: process %d passes its state in version %d, and this binary knows version %d; restart weir instead", b.pid, b.state.Version, upgradeVersion)
+	if b.state.Version < upgradeVersion || b.state.Version > upgradeVersionOld {
+		return fmt.Errorf("upgrade: process %d passes its state in version %d, and this binary knows the versions %d to %d; restart weir instead", b.PID, b.state.Version, upgradeVersion, upgradeVersionOld)
 	}
 	// Without the variable, confine would execute the binary again, and the state would be lost.
 	if _, confined := os.LookupEnv(confinedEnv); !confined && runtime.GOOS == "linux" {
-		return fmt.Errorf("upgrade: the environment does not have %s, which process %d has set; start weir without a program that clears its environment", confinedEnv, b.pid)
+		return fmt.Errorf("upgrade: the environment does not have %s, which process %d has set; start weir without a program that clears its environment", confinedEnv, b.PID)
 	}
 	return nil
 }
@@ -108,7 +150,7 @@ func (b *former) failed(err error) {
 // rejoin moves this process to the process group of the former one, which is the group that a shell or a
 // supervisor knows. If the former process has ended, this one keeps its own group.
 func (b *former) rejoin() {
-	if group, err := unix.Getpgid(b.pid); err == nil {
+	if group, err := unix.Getpgid(b.PID); err == nil {
 		unix.Setpgid(0, group) // an error means that the group has ended, or belongs to another session
 	}
 }
@@ -129,20 +171,16 @@ func (b *former) running() bool {
 // saysEnd reports whether the former process was told to end while this one began to accept.
 func (b *former) saysEnd() bool { return b != nil && b.end }
 
-// reopen makes the former process open its access log again, if it has not ended: after log rotation its lines would
-// go to the file that was moved away.
-func (b *former) reopen() {
-	if b.running() {
-		b.conn.say(note{Kind: noteReopen}) // an error means that it has just ended
-	}
-}
-
-// memory returns how much memory the former process uses; nil: there is none.
-func (b *former) memory() func() int64 {
+// beside describes the former processes for the memory limit of this one; nil: there are none.
+func (b *former) beside() *pressure.Beside {
 	if b == nil {
 		return nil
 	}
-	return func() int64 { return privateMemory(b.pid) }
+	pids := []int{b.PID}
+	for _, f := range b.before {
+		pids = append(pids, f.PID)
+	}
+	return besideOf(2, pids)
 }
 
 // adoptFormer takes the keys, the cordon and the sockets that the former process passed. It is called
@@ -150,7 +188,7 @@ func (b *former) memory() func() int64 {
 func (s *server) adoptFormer(b *former) error {
 	s.former, s.gate = b, make(chan struct{})
 	s.upgrade.adopt(b.state.Binary, b.state.Args)
-	s.beside.Store(true)
+	s.generations.adopt(b)
 	if err := s.tickets.Adopt(b.state.Tickets); err != nil {
 		return err
 	}
@@ -174,23 +212,26 @@ func (s *server) takeOver(signals <-chan os.Signal) error {
 	if err := s.awaitReady(signals); err != nil {
 		return err
 	}
-	s.log.Info("upgrade: ready to take over", zap.Int("old_pid", b.pid))
+	s.log.Info("upgrade: ready to take over", zap.Int("generation", s.generations.number), zap.Int("old_pid", b.PID))
 	b.conn.say(note{Kind: noteReady, Taken: s.sockets.Taken()}) // after an error, awaitNote notices the end
-	if err := s.awaitNote(noteGo, signals, nil); err != nil {
+	if _, err := s.awaitNote(noteGo, signals, nil); err != nil {
 		return err
 	}
 	s.sockets.Discard()
 	close(s.gate)
 	b.conn.say(note{Kind: noteServing})
 	// This process has clients now. A signal waits until serve can drain them.
-	if err := s.awaitNote(noteLeft, nil, time.After(leftPatience)); err != nil {
+	left, err := s.awaitNote(noteLeft, nil, time.After(leftPatience))
+	if err != nil {
 		return err
 	}
-	b.left = true
+	b.left, b.end = true, left.End
+	s.generations.settle(b, left)
 	b.rejoin()
 	s.sockets.Own()
 	s.metrics.upgrades.WithLabelValues("success").Inc()
-	s.log.Info("upgrade: this process has taken over", zap.Int("old_pid", b.pid))
+	s.log.Info("upgrade: this process has taken over", zap.Int("generation", s.generations.number), zap.Int("pid", os.Getpid()),
+		zap.Int("old_generation", b.Generation), zap.String("old_version", b.Version), zap.Int("old_pid", b.PID))
 	return nil
 }
 
@@ -243,26 +284,22 @@ func (s *server) notYet() (all []string) {
 const leftPatience = acceptPatience + 5*time.Second
 
 // awaitNote waits for a note of the former process, for its end, or until over fires. A nil over never fires: then the
-// former process limits the time.
-func (s *server) awaitNote(kind string, signals <-chan os.Signal, over <-chan time.Time) error {
+// former process limits the time. Without a note it returns an empty one.
+func (s *server) awaitNote(kind string, signals <-chan os.Signal, over <-chan time.Time) (note, error) {
 	for {
 		select {
 		case n, open := <-s.former.notes:
 			s.adoptOperators(n)
 			s.health.AdoptLoadBalancers(n.LoadBalancers)
-			if n.Kind == noteLeft {
-				s.adoptRemaining(n)
-				s.former.end = n.End
-			}
 			if !open || n.Kind == kind {
-				return nil
+				return n, nil
 			}
 		case <-over:
-			s.log.Warn("upgrade: the old process stands still, and has not said that it left", zap.Int("old_pid", s.former.pid))
-			return nil
+			s.log.Warn("upgrade: the old process stands still, and has not said that it left", zap.Int("old_pid", s.former.PID))
+			return note{}, nil
 		case sig := <-signals:
 			if err := endedBy(sig); err != nil {
-				return err
+				return note{}, err
 			}
 		}
 	}
@@ -282,13 +319,6 @@ func (s *server) adoptOperators(n note) {
 	}
 }
 
-// adoptRemaining records which connections the former process still has.
-func (s *server) adoptRemaining(n note) {
-	s.former.connections.Store(int64(n.Connections))
-	s.former.active.Store(int64(n.Active))
-	s.tracker.SetFormer(n.Connections)
-}
-
 var errEndedEarly = errors.New("a signal ended this process before it had taken over")
 
 // endedBy returns an error if the signal ends weir.
@@ -297,22 +327,6 @@ func endedBy(sig os.Signal) error {
 		return errEndedEarly
 	}
 	return nil
-}
-
-// follow waits for notes of the former process until that process has ended.
-func (s *server) follow(reload func()) {
-	for n := range s.former.notes {
-		switch n.Kind {
-		case noteReload:
-			reload()
-		case noteRemaining:
-			s.adoptRemaining(n)
-		}
-	}
-	s.adoptRemaining(note{})
-	s.former.conn.Close()
-	s.log.Info("upgrade: the old process has ended", zap.Int("old_pid", s.former.pid))
-	s.besides(nil)
 }
 
 // awaitGate waits until this process may accept connections.

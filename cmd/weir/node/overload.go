@@ -46,8 +46,8 @@ func (s *server) limitMemory() {
 	if cfg := s.configInEffect(); cfg != nil && cfg.Limits.Memory > 0 {
 		limit, whole = cfg.Limits.Memory, true
 	}
-	if whole && s.beside.Load() { // connections keep the memory that they hold
-		limit = min(limit, max(limit/2, s.memory.Used()/8*9))
+	if parts := s.beside.Load(); whole && parts > 0 { // connections keep the memory that they hold
+		limit = min(limit, max(limit/parts, s.memory.Used()/8*9))
 	}
 	s.memory.SetLimit(limit)
 }

@@ -83,6 +83,7 @@ func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 func (s *server) describe(o *status.Overview, now time.Time, open map[string]*listener.OpenNow) {
 	cfg := s.configInEffect()
 	verdict := s.node.Verdict()
+	o.Generation, o.OldProcesses = s.generations.number, s.generations.list()
 	o.At, o.Uptime = now.UTC(), now.Sub(s.started).Seconds()
 	o.Version, o.PID, o.Node, o.ConfigHash = s.build.Version, os.Getpid(), cfg.Node, cfg.Hash
 	o.ConfigFile, o.ConfigLoaded = cmp.Or(s.path, BuiltIn), s.effect.Load().loaded.UTC()

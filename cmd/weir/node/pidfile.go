@@ -76,6 +76,6 @@ func removeEmptyPIDFile(path string) {
 // removePIDFile removes the file of the former process, unless this process writes the same file.
 func (b *former) removePIDFile(now string) {
 	if b != nil && b.state.PIDFile != now {
-		removePIDFile(b.state.PIDFile, b.pid)
+		removePIDFile(b.state.PIDFile, b.PID)
 	}
 }

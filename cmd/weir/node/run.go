@@ -57,7 +57,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 	signals := hearSignals()
 	defer signal.Stop(signals)
 	s := newServer(log, level, build)
-	s.watchResources(pressure.LimitMemory(os.LookupEnv, before.memory()))
+	s.watchResources(pressure.LimitMemory(os.LookupEnv, before.beside()))
 	s.path, s.confined = path, did
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a reload for a changed file must wait
@@ -73,7 +73,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build, befo
 		return fmt.Errorf("cannot start: %w", err)
 	}
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
-		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version), zap.Int("pid", os.Getpid()))
+		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version), zap.Int("generation", s.generations.number), zap.Int("pid", os.Getpid()))
 	before.removePIDFile(cfg.PIDFile)
 	if err := writePIDFile(cfg.PIDFile); err != nil {
 		s.log.Error("cannot write the file of the process id", zap.Error(err))
@@ -141,13 +141,11 @@ func (s *server) serve(signals <-chan os.Signal) error {
 	go func() {
 		for range hangups {
 			s.reopenLogs()
-			s.former.reopen()
+			s.generations.tell(note{Kind: noteReopen}) // otherwise their lines would go to the file that log rotation has moved away
 			s.reload("SIGHUP")
 		}
 	}()
-	if s.former != nil {
-		go s.follow(func() { wake(hangups) })
-	}
+	s.generations.follow(func() { wake(hangups) })
 	var left bool
 	told := s.former.saysEnd()
 	if !told {
@@ -155,10 +153,11 @@ func (s *server) serve(signals <-chan os.Signal) error {
 	}
 	s.endWatch()
 	now := make(chan struct{})
-	go s.hearEnd(signals, hangups, left, told, now)
+	endNow := sync.OnceFunc(func() { close(now) })
+	go s.hearEnd(signals, hangups, left, told, endNow)
 	var err error
 	if left {
-		err = s.shutdownLeft(now)
+		err = s.shutdownLeft(now, endNow)
 	} else {
 		s.notify(notifyStopping)
 		err = s.shutdown(now)
@@ -189,10 +188,10 @@ func (s *server) serveUntilEnd(signals <-chan os.Signal, hangups chan<- struct{}
 	}
 }
 
-// hearEnd closes now at the signal that ends weir at once. After an upgrade, systemd sends the
+// hearEnd calls endNow at the signal that ends weir at once, with all old processes. After an upgrade, systemd sends the
 // first signal to the old process as well as to the new one: so the second one ends it. The same holds for a new
 // process whom the old one has told that signal.
-func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left, told bool, now chan<- struct{}) {
+func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left, told bool, endNow func()) {
 	drains := !left && !told
 	for sig := range signals {
 		switch {
@@ -206,7 +205,8 @@ func (s *server) hearEnd(signals <-chan os.Signal, hangups chan<- struct{}, left
 			s.log.Info("this process already ends with its connections; a second signal aborts them")
 		default:
 			s.log.Warn("second signal: aborting open connections")
-			close(now)
+			s.generations.tell(note{Kind: noteEnd}) // there is none if this process has left
+			endNow()
 			return
 		}
 	}

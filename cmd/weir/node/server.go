@@ -92,8 +92,10 @@ type server struct {
 	upgrade *upgrade
 	former  *former          // the process that this one takes over from; nil: none
 	gate    chan struct{}    // closed when this process may accept; nil: it may
-	beside  atomic.Bool      // another weir uses the same memory
+	beside  atomic.Int64     // the Parts of pressure.Beside; 0: no other weir uses the same memory
 	budget  *pressure.Memory // nil: not limited
+
+	generations *generations
 
 	ctx      context.Context // ends when the server ends
 	stop     context.CancelFunc
@@ -175,6 +177,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.memory.Notify = s.memoryEvent
 	memory.Collect(s.registry, s.memory)
 	s.lm = listener.NewMetrics(s.registry, s.tracker)
+	s.generations = s.newGenerations()
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 	s.guarded = &listener.Repeats{More: s.moreGuardFailures}

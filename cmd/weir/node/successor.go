@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // successor is the new process, as the old one sees it.
@@ -32,10 +30,13 @@ const mostNotes = 8 << 20
 // connection, has ended.
 const exitPatience = 5 * time.Second
 
-// startSuccessor starts a binary with the sockets. The new process has the environment and the rights
+// stillPatience is how long weir reads after the end of a timeout.
+const stillPatience = time.Second
+
+// startSuccessor starts a binary with the descriptors of sockets. The new process has the environment and the rights
 // of this one. It has a process group of its own until it takes over (former.rejoin), so
 // that kill also ends what a script has started.
-func startSuccessor(binary string, args []string, passed []sockets.Inherited) (*successor, error) {
+func startSuccessor(binary string, args []string, descriptors []int) (*successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
@@ -48,8 +49,8 @@ func startSuccessor(binary string, args []string, passed []sockets.Inherited) (*
 		return nil, fmt.Errorf("cannot open a socket pair for the new process: %w", err)
 	}
 	files := []uintptr{0, 1, 2, uintptr(pair[1])}
-	for _, i := range passed {
-		files = append(files, uintptr(i.FD))
+	for _, fd := range descriptors {
+		files = append(files, uintptr(fd))
 	}
 	unix.Seek(0, 0, io.SeekStart) // a configuration from standard input is read again
 	// Not os.StartProcess: it would make the sockets blocking, for both processes.
@@ -101,6 +102,9 @@ func successorEnv(all []string) (env []string) {
 // hear waits for a note of this kind.
 func (c *successor) hear(kind string, within time.Duration) (note, error) {
 	n, err := c.conn.hear(within)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // if this process stood still, the note has come: a new process that serves must not be killed
+		n, err = c.conn.hear(stillPatience)
+	}
 	switch {
 	case err != nil:
 		return n, c.explain(err, kind, within)

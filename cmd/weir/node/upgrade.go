@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
+	"github.com/weirproxy/weir/listener/pressure"
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
@@ -31,7 +33,9 @@ import (
 //	loading    serves                               loads the file, gets the sockets, becomes ready
 //	accepting  still accepts, says go               begins to accept from the same queues
 //	left       closes its copies, says left;        decides about sockets, writes pid_file;
-//	           drains                               may itself be upgraded once the old one has ended
+//	           drains                               may itself be upgraded
+//
+// The new process also gets the socket pairs with older processes that still drain (generations.go).
 //
 // Until the new process serves, the old one gives up nothing. So each earlier failure leads back to
 // serving. If the old process is killed, the new one takes over as soon as it is ready.
@@ -110,8 +114,6 @@ func (s *server) startUpgrade() {
 		refuse(u.container + "; start a new container, and let this one drain")
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))
-	case s.former.running():
-		refuse(fmt.Sprintf("process %d of the last upgrade still has connections; wait until it has ended (drain.timeout), or end it: kill -TERM it twice", s.former.pid))
 	case s.node.Draining() || u.cancel:
 		refuse("weir drains; POST /undrain to the admin port first")
 	default:
@@ -141,7 +143,7 @@ func (s *server) runUpgrade() {
 		fields = append(fields, zap.Int("new_pid", c.pid))
 		c.kill()
 	}
-	s.besides(nil)
+	s.generations.starts(0)
 	u.mu.Lock() // before the log line and READY=1: an operator may send the next SIGUSR2 as soon as one of them arrives
 	u.done, u.at, u.child = nil, stageNone, nil
 	u.mu.Unlock()
@@ -186,17 +188,12 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		return nil, err
 	}
 	s.log.Info("upgrade: starting the binary", zap.String("binary", u.binary))
-	passed, err := s.sockets.Pass()
+	state, descriptors, err := s.passedState()
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.passedState(passed)
-	if err != nil {
-		sockets.CloseAll(passed)
-		return nil, err
-	}
-	c, err := startSuccessor(u.binary, u.args, passed)
-	sockets.CloseAll(passed)
+	c, err := startSuccessor(u.binary, u.args, descriptors)
+	closeAll(descriptors)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +201,7 @@ func (s *server) raise() (taken []sockets.Inherited, err error) {
 		c.kill()
 		return nil, err
 	}
-	s.besides(func() int64 { return privateMemory(c.pid) })
+	s.generations.starts(c.pid)
 	if err := c.conn.say(note{Kind: noteState, State: state}); err != nil {
 		return nil, c.explain(err, noteHello, helloPatience)
 	}
@@ -239,18 +236,41 @@ func (s *server) operatorsNote(kind string) note {
 	return note{Kind: kind, Cordoned: &now.Cordoned, Draining: &now.Draining}
 }
 
-// passedState describes this process to the new one.
-func (s *server) passedState(passed []sockets.Inherited) (*passedState, error) {
+// passedState describes this process to the new one. The descriptors are those of the sockets, and of the connections
+// to old processes.
+func (s *server) passedState() (state *passedState, descriptors []int, err error) {
 	tickets, err := s.tickets.Keys()
 	if err != nil {
-		return nil, fmt.Errorf("cannot pass the session ticket keys: %w", err)
+		return nil, nil, fmt.Errorf("cannot pass the session ticket keys: %w", err)
 	}
-	v, state := s.node.Verdict(), s.node.State()
+	passed, err := s.sockets.Pass()
+	if err != nil {
+		return nil, nil, err
+	}
+	old, toOld, err := s.generations.pass()
+	if err != nil {
+		sockets.CloseAll(passed)
+		return nil, nil, err
+	}
+	for _, i := range passed {
+		descriptors = append(descriptors, i.FD)
+	}
+	version := upgradeVersion
+	if len(old) > 0 {
+		version = upgradeVersionOld
+	}
+	v, operators := s.node.Verdict(), s.node.State()
 	s.change.Lock()
 	own, shared := s.sticky.own, s.sticky.shared
 	s.change.Unlock()
-	return &passedState{Version: upgradeVersion, Sockets: passed, Tickets: tickets, StickyKey: own, SharedStickyKey: shared, PIDFile: s.pidFile, Binary: s.upgrade.binary, Args: s.upgrade.args,
-		Cordoned: state.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, nil
+	return &passedState{Version: version, Sender: s.generations.self(), Old: old, Sockets: passed, Tickets: tickets, StickyKey: own, SharedStickyKey: shared, PIDFile: s.pidFile, Binary: s.upgrade.binary, Args: s.upgrade.args,
+		Cordoned: operators.Cordoned, Healthy: v.Healthy, Ready: v.Ready, Working: s.working()}, append(descriptors, toOld...), nil
+}
+
+func closeAll(descriptors []int) {
+	for _, fd := range descriptors {
+		unix.Close(fd)
+	}
 }
 
 // working has an entry for each backend, for each certificate of an authority, and for each key set
@@ -287,9 +307,10 @@ func (s *server) moveOut(taken []sockets.Inherited) {
 	left := s.operatorsNote(noteLeft)
 	left.LoadBalancers = s.health.LoadBalancers()
 	left.Connections, left.Active = s.remaining()
+	left.Old, left.Until = s.generations.leave(), time.Now().Add(s.configInEffect().Drain.Timeout)
 	_, left.End = s.upgrade.state()
 	c.conn.say(left) // an error means that the new process has ended
-	s.log.Info("the new process serves; this one ends with its connections", zap.Int("new_pid", c.pid),
+	s.log.Info("the new process serves; this one ends with its connections", zap.Int("generation", s.generations.number), zap.Int("new_pid", c.pid),
 		zap.Duration("timeout", s.configInEffect().Drain.Timeout), zap.Int("connections", s.tracker.Open()))
 	close(s.upgrade.left)
 }
@@ -332,7 +353,7 @@ func (s *server) passReload() {
 
 // shutdownLeft waits for the connections that this process still has, after a new process has
 // taken over. now ends all waits.
-func (s *server) shutdownLeft(now <-chan struct{}) error {
+func (s *server) shutdownLeft(now <-chan struct{}, endNow func()) error {
 	cluster := s.current()
 	if cluster != nil {
 		cluster.handOver()
@@ -341,14 +362,14 @@ func (s *server) shutdownLeft(now <-chan struct{}) error {
 	ended := make(chan struct{})
 	defer close(ended)
 	go s.passRemaining(ended)
-	go s.hearReopen()
+	go s.hearServing(endNow)
 	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
 }
 
-// passInterval is how often the old process tells the new one how many connections it has.
+// passInterval is how often an old process tells the one that serves how many connections it has.
 const passInterval = time.Second
 
-// passRemaining tells the new process how many connections this one still has, until ended is closed.
+// passRemaining tells the process that serves how many connections this one still has, until ended is closed.
 // Nobody can scrape this process any more.
 func (s *server) passRemaining(ended <-chan struct{}) {
 	c := s.upgrade.current()
@@ -357,10 +378,12 @@ func (s *server) passRemaining(ended <-chan struct{}) {
 	toldOpen, toldActive := 0, 0
 	for {
 		if open, active := s.remaining(); open != toldOpen || active != toldActive {
-			if c.conn.say(note{Kind: noteRemaining, Connections: open, Active: active}) != nil {
-				return // the new process has ended
+			switch err := c.conn.say(note{Kind: noteRemaining, Connections: open, Active: active}); {
+			case err == nil:
+				toldOpen, toldActive = open, active
+			case !errors.Is(err, os.ErrDeadlineExceeded): // else it hangs
+				return // the process that serves has ended
 			}
-			toldOpen, toldActive = open, active
 		}
 		select {
 		case <-tick.C:
@@ -376,25 +399,37 @@ func (s *server) remaining() (open, active int) {
 	return s.tracker.Open(), exchanges + tunnels
 }
 
-// hearReopen opens the access log again whenever the new process asks for it, until that process or this one ends.
-func (s *server) hearReopen() {
+// hearServing does what the process that serves asks for, until that process or this one ends. endNow aborts the open
+// connections.
+func (s *server) hearServing(endNow func()) {
 	c := s.upgrade.current()
 	for {
 		n, err := c.conn.hear(0)
-		if err != nil {
+		var broken brokenNote
+		switch {
+		case errors.As(err, &broken): // a process that was killed has written its beginning
+		case err != nil:
 			return
-		}
-		if n.Kind == noteReopen {
+		case n.Kind == noteReopen:
 			s.reopenLogs()
+		case n.Kind == noteShare:
+			s.besides(besideOf(n.Parts, n.Processes))
+		case n.Kind == noteEnd:
+			s.log.Warn("the process that serves ends this one: aborting open connections", zap.Int("generation", s.generations.number), zap.Int("pid", os.Getpid()))
+			endNow()
 		}
 	}
 }
 
-// besides tells the memory limits that another weir uses the same memory; nil: none does.
-func (s *server) besides(used func() int64) {
-	s.beside.Store(used != nil)
+// besides tells the memory limits which other weirs use the same memory; nil: none does.
+func (s *server) besides(b *pressure.Beside) {
+	if b == nil {
+		s.beside.Store(0)
+	} else {
+		s.beside.Store(b.Parts)
+	}
 	if s.budget != nil {
-		s.budget.SetBeside(used)
+		s.budget.SetBeside(b)
 	}
 	s.limitMemory()
 }

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"encoding/json"
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -78,11 +78,23 @@ func TestTooSlowSuccessor(t *testing.T) {
 			conn, other := net.Pipe()
 			defer other.Close()
 			defer conn.Close()
-			c := &successor{conn: &noteConn{Conn: conn, decoder: json.NewDecoder(conn)}}
+			c := &successor{conn: &noteConn{Conn: conn, reader: bufio.NewReader(conn)}}
 			if _, err := c.hear(kind, 10*time.Second); err == nil || err.Error() != want {
 				t.Errorf("%s: %v", kind, err)
 			}
 		})
+	}
+}
+
+// A process that stood still until its timeout had passed, as with SIGSTOP, still reads that the new one serves.
+func TestStandsStillDuringUpgrade(t *testing.T) {
+	conn, other := net.Pipe()
+	defer other.Close()
+	defer conn.Close()
+	c := &successor{conn: &noteConn{Conn: conn, reader: bufio.NewReader(conn)}}
+	go (&noteConn{Conn: other}).say(note{Kind: noteServing})
+	if n, err := c.hear(noteServing, time.Nanosecond); err != nil || n.Kind != noteServing {
+		t.Errorf("%+v, %v", n, err)
 	}
 }
 

@@ -20,7 +20,9 @@ type Overview struct {
 	// Refresh is how long a program should wait before it asks again, in seconds.
 	Refresh      float64           `json:"refresh"`
 	Health       Health            `json:"health"`
-	Problems     []Problem         `json:"problems"` // of the whole weir, the oldest first
+	Generation   int               `json:"generation"`    // of this process: one more after each upgrade
+	OldProcesses []OldProcess      `json:"old_processes"` // of upgrades, the oldest first
+	Problems     []Problem         `json:"problems"`      // of the whole weir, the oldest first
 	Traffic      Traffic           `json:"traffic"`
 	Connections  Connections       `json:"connections"`
 	Listeners    []Listener        `json:"listeners"`
@@ -41,6 +43,18 @@ type Health struct {
 	Draining bool     `json:"draining"`
 	Reasons  []string `json:"reasons"` // sentences; empty if Healthy
 	Drain    *Drain   `json:"drain,omitempty"`
+}
+
+// OldProcess is a process that has left to another one in an upgrade, and still has connections.
+type OldProcess struct {
+	Generation  int       `json:"generation"` // 1 is the first process
+	PID         int       `json:"pid"`
+	Binary      string    `json:"binary,omitempty"`  // path; empty: unknown
+	Version     string    `json:"version,omitempty"` // empty: unknown
+	Since       time.Time `json:"since,omitzero"`    // when it left; zero: it is about to
+	Until       time.Time `json:"until,omitzero"`    // the end of drain.timeout; zero: unknown
+	Connections int       `json:"connections"`
+	Active      int       `json:"active"` // those with a request or a tunnel
 }
 
 // Problem is a problem of the whole weir that lasts, such as a configuration that could not be

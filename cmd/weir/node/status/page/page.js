@@ -154,7 +154,7 @@ function draw(o) {
   document.title = health[0] + ' – ' + o.node + ' – weir';
   put($('node'), o.node);
   put($('badge'), health[0], 'badge ' + health[1]);
-  put($('build'), [o.version, 'running for ' + span(o.uptime), 'configuration ' + o.config_hash].filter(Boolean).join(', '));
+  put($('build'), [o.version, 'generation ' + o.generation, 'running for ' + span(o.uptime), 'configuration ' + o.config_hash].filter(Boolean).join(', '));
   put($('updated'), 'updated ' + clock(o.at) + '; times are in the zone ' + zone);
   put($('answer'), o.health.healthy ? 'The health port answers 200.' : 'The health port answers 503:', o.health.healthy ? '' : 'bad');
   $('reasons').replaceChildren(...o.health.reasons.map(r => make('li', r)));
@@ -164,6 +164,8 @@ function draw(o) {
   if (d) put($('drain'), `Draining for ${span(d.seconds)}: ${count(d.new_connections)} new connections since then` +
     (d.new_connections ? `, the last one ${span(d.seconds - d.last_new_connection)} ago` + (d.last_new_connection_from ? ' from ' + d.last_new_connection_from : '') : '') +
     (d.load_balancers_told ? '; each load balancer has seen two answers 503.' : `; these load balancers have not yet seen two answers 503: ${d.load_balancers_not_told.join(', ')}.`));
+  $('old-processes').replaceChildren(...o.old_processes.map(p => make('li', `Generation ${p.generation} (process ${p.pid}${p.version ? ', ' + p.version : ''}) still has ${count(p.connections)} connections, ${count(p.active)} of them active` +
+    (p.until ? `, for ${span((new Date(p.until) - now) / 1000)} at most.` : '.'))));
 
   const t = o.traffic;
   table($('rates'), [['now', t.now], [t.hour.seconds >= 3500 ? 'last hour' : 'last ' + span(t.hour.seconds), t.hour]].map(([name, r], i) =>

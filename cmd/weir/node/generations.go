@@ -1,0 +1,256 @@
+package node
+
+import (
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/cmd/weir/node/status"
+	"github.com/weirproxy/weir/listener/pressure"
+)
+
+// mostOld is how many old processes may have connections. Beyond it, the oldest one ends at once.
+const mostOld = 8
+
+// endPatience is how long an old process that was told to end at once may take. Then it is killed.
+const endPatience = 10 * time.Second
+
+// tellPatience limits the time to send a note to an old process: one that hangs reads none.
+const tellPatience = time.Second
+
+// generations are the processes of a chain of upgrades. The process that serves has a socket pair with each old
+// process, and passes its ends of them to the next process. So an old process does not notice further upgrades, and
+// needs none of the processes in between.
+type generations struct {
+	number int                    // of this process; the first process of the chain has 1
+	build  Build                  // of this process
+	log    *zap.Logger            // of the server
+	remain func(connections int)  // is told how many connections all old processes still have
+	beside func(*pressure.Beside) // is told of the other processes
+	heard  sync.WaitGroup         // the goroutines of hear
+	left   chan struct{}          // closed when this process has passed its old processes on
+
+	mu   sync.Mutex
+	old  []*former // which have not ended; the oldest comes first
+	next int       // the id of the new process while it starts; 0: there is none
+}
+
+func (s *server) newGenerations() *generations {
+	return &generations{number: 1, build: s.build, log: s.log, remain: s.tracker.SetFormer, beside: s.besides, left: make(chan struct{})}
+}
+
+// self describes this process.
+func (g *generations) self() status.OldProcess {
+	binary, _ := os.Executable() // not the path of the next upgrade, which may be a link or a script
+	return status.OldProcess{Generation: g.number, PID: os.Getpid(), Binary: binary, Version: g.build.Version}
+}
+
+// about returns the fields of a log line about an old process.
+func about(p status.OldProcess) []zap.Field {
+	fields := []zap.Field{zap.Int("old_generation", p.Generation), zap.String("old_version", p.Version), zap.Int("connections", p.Connections), zap.Int("active", p.Active)}
+	if !p.Until.IsZero() {
+		fields = append(fields, zap.Time("until", p.Until))
+	}
+	return append(fields, zap.Int("old_pid", p.PID))
+}
+
+// adopt begins a process that takes over from b.
+func (g *generations) adopt(b *former) {
+	g.number = b.Generation + 1
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.old = append(slices.Clone(b.before), b)
+	g.own(2)
+}
+
+// settle notes which old processes there are now that b has left. n is its note, if it said so: then b has passed on
+// what it knew of the processes before it. If it was killed, this process knows what the note state has.
+func (g *generations) settle(b *former, n note) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b.Since, b.Until, b.Connections, b.Active = time.Now(), n.Until, n.Connections, n.Active
+	if n.Kind == noteLeft {
+		g.old = slices.DeleteFunc(g.old, func(f *former) bool {
+			i := slices.IndexFunc(n.Old, func(p oldProcess) bool { return p.PID == f.PID })
+			switch {
+			case f == b:
+				return false
+			case i < 0: // it has ended meanwhile
+				f.conn.Close()
+				return true
+			}
+			f.OldProcess, f.conn.rest = n.Old[i].OldProcess, n.Old[i].Rest
+			return false
+		})
+	}
+	g.count()
+}
+
+// follow hears all old processes until they end or this process leaves. reload is called if one of them got SIGHUP.
+// If there are too many, the oldest ends.
+func (g *generations) follow(reload func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for n, b := range g.old {
+		if b.state == nil { // the one that has just left is heard already
+			go b.read()
+		}
+		g.heard.Go(func() { g.hear(b, reload) })
+		if n < len(g.old)-mostOld {
+			go g.end(b)
+		}
+	}
+	g.share()
+}
+
+// hear handles the notes of an old process until it ends, or until this process leaves.
+func (g *generations) hear(b *former, reload func()) {
+	for n := range b.notes {
+		switch n.Kind {
+		case noteReload:
+			reload()
+		case noteRemaining, noteLeft:
+			g.mu.Lock()
+			b.Connections, b.Active = n.Connections, n.Active
+			g.count()
+			g.mu.Unlock()
+		}
+	}
+	if b.running() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.old = slices.DeleteFunc(g.old, func(f *former) bool { return f == b })
+	b.conn.Close()
+	g.count()
+	g.log.Info("upgrade: the old process has ended", about(b.OldProcess)...)
+	g.share()
+}
+
+// count adds up the connections of the old processes. g.mu is held.
+func (g *generations) count() {
+	sum := 0
+	for _, b := range g.old {
+		sum += b.Connections
+	}
+	g.remain(sum)
+}
+
+// end ends an old process, because there are too many.
+func (g *generations) end(b *former) {
+	g.mu.Lock()
+	g.log.Warn("upgrade: too many old processes have connections, so the oldest ends at once", append([]zap.Field{zap.Int("most", mostOld)}, about(b.OldProcess)...)...)
+	g.mu.Unlock()
+	b.conn.tell(note{Kind: noteEnd})
+	select {
+	case <-b.ended:
+	case <-g.left: // the next process counts again
+	case <-time.After(endPatience): // it hangs, or is of a version that does not know this note
+		if p, err := os.FindProcess(b.PID); err == nil && b.running() {
+			g.log.Warn("upgrade: the old process does not end, and is killed", zap.Int("old_pid", b.PID))
+			p.Kill()
+		}
+	}
+}
+
+// tell sends a note to all old processes.
+func (g *generations) tell(n note) {
+	g.mu.Lock()
+	all := slices.Clone(g.old)
+	g.mu.Unlock()
+	for _, b := range all {
+		b.conn.tell(n) // an error means that it has just ended, or hangs
+	}
+}
+
+// list describes the old processes.
+func (g *generations) list() []status.OldProcess {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]status.OldProcess, 0, len(g.old))
+	for _, b := range g.old {
+		all = append(all, b.OldProcess)
+	}
+	return all
+}
+
+// starts notes the id of a process that starts to take over; 0: it has failed.
+func (g *generations) starts(pid int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = pid
+	g.share()
+}
+
+// pass returns the old processes, and a descriptor of the socket pair with each, for a process that starts.
+func (g *generations) pass() (all []oldProcess, descriptors []int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.old {
+		fd, err := b.conn.dup()
+		if err != nil {
+			closeAll(descriptors)
+			return nil, nil, err
+		}
+		all, descriptors = append(all, oldProcess{OldProcess: b.OldProcess}), append(descriptors, fd)
+	}
+	return all, descriptors, nil
+}
+
+// leave ends the reading, and returns the old processes with what was read of their next note.
+func (g *generations) leave() (all []oldProcess) {
+	close(g.left)
+	g.mu.Lock()
+	for _, b := range g.old {
+		b.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	g.mu.Unlock()
+	g.heard.Wait() // a note that was read is handled
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.old {
+		all = append(all, oldProcess{b.OldProcess, b.conn.rest})
+		b.conn.Close()
+	}
+	g.own(2 * int64(len(g.old)+1)) // this process is one of them now
+	g.old = nil
+	return all
+}
+
+// own gives this process its part of the memory. g.mu is held.
+func (g *generations) own(parts int64) (pids []int) {
+	for _, b := range g.old {
+		pids = append(pids, b.PID)
+	}
+	if g.next != 0 {
+		pids = append(pids, g.next)
+	}
+	g.beside(besideOf(parts, pids))
+	return pids
+}
+
+// share gives each process its part of the memory. g.mu is held.
+func (g *generations) share() {
+	pids := append(g.own(2), os.Getpid())
+	for _, b := range g.old {
+		b.conn.tell(note{Kind: noteShare, Processes: pids, Parts: 2 * int64(len(g.old))})
+	}
+}
+
+// besideOf describes the other ones of some processes; nil: there are none.
+func besideOf(parts int64, pids []int) *pressure.Beside {
+	pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return pid == os.Getpid() })
+	if len(pids) == 0 {
+		return nil
+	}
+	return &pressure.Beside{Parts: max(parts, 2), Used: func() (sum int64) {
+		for _, pid := range pids {
+			sum += privateMemory(pid)
+		}
+		return sum
+	}}
+}
