@@ -18,11 +18,14 @@ import (
 )
 
 // tunnel connects a client with an endpoint of a route's backend. The tunnel closes both
-// connections after both streams have ended.
+// connections after both streams have ended. If it were inlined, requests would need more stack.
+//
+//go:noinline
 func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, "", nil, nil) }
 
 // tunnelTo is tunnel for a client with TLS. sni is the name in its ClientHello. tc is the TLS
-// connection that weir terminates, and under its policy; both are nil for TLS that passes through.
+// connection that weir terminates, and under its policy; both are nil for TLS that passes through. shake
+// is released when the tunnel begins; nil: nothing is charged.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sni string, under *policy.Policy, shake *handshakeMemory) {
 	r = r.destination()
 	sec := newSecurity(tc, sni, under)
