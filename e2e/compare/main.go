@@ -89,7 +89,7 @@ func diff(before, after []string) []string {
 		case len(before) > 0 && len(after) > 0 && before[0] == after[0]:
 			before, after = before[1:], after[1:]
 			continue
-		case len(after) == 0, len(before) > 0 && slices.Contains(after, before[0]) == false:
+		case len(after) == 0, len(before) > 0 && !slices.Contains(after, before[0]):
 			lines, before = append(lines, "- "+before[0]), before[1:]
 		case len(before) == 0 || !slices.Contains(before, after[0]):
 			lines, after = append(lines, "+ "+after[0]), after[1:]
