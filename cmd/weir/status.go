@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -110,7 +111,7 @@ func printStatus(w io.Writer, o *status.Overview) {
 		fmt.Fprintf(w, "%-14s%s\n", name, strings.Map(printable, fmt.Sprintf(format, args...)))
 	}
 	at := func(t time.Time) string { return t.Local().Format(time.DateTime + " MST") }
-	line("weir", "%s, process %d, since %s", o.Version, o.PID, at(o.At.Add(-time.Duration(o.Uptime*float64(time.Second)))))
+	line("weir", "%s, process %d, generation %d, since %s", o.Version, o.PID, o.Generation, at(o.At.Add(-time.Duration(o.Uptime*float64(time.Second)))))
 	line("node", "%s", o.Node)
 	line("configuration", "%s, loaded %s, hash %s", o.ConfigFile, at(o.ConfigLoaded), o.ConfigHash)
 	if o.Health.Healthy {
@@ -128,6 +129,13 @@ func printStatus(w io.Writer, o *status.Overview) {
 		}
 	}
 	line("connections", "%d%s", o.Connections.Open, states)
+	for _, p := range o.OldProcesses {
+		until := ""
+		if !p.Until.IsZero() {
+			until = ", until " + at(p.Until)
+		}
+		line("old process", "%d of generation %d (%s, %s), connections %d%s", p.PID, p.Generation, cmp.Or(p.Version, "version unknown"), cmp.Or(p.Binary, "binary unknown"), p.Connections, until)
+	}
 	for _, text := range problemsOf(o) {
 		line("problem", "%s", text)
 	}

@@ -45,16 +45,16 @@ func TestStatusOfAProblem(t *testing.T) {
 			w.Write([]byte("the configuration is in effect; its hash is 1\n"))
 			return
 		}
-		w.Write([]byte(`{"at": "2026-11-29T12:00:00Z", "uptime": 60, "version": "v1\u001b[2J", "pid": 7, "config_file": "/etc/weir/weir.yaml", "config_loaded": "2026-11-29T12:00:00Z",
+		w.Write([]byte(`{"at": "2026-11-29T12:00:00Z", "uptime": 60, "version": "v1\u001b[2J", "pid": 7, "generation": 3, "old_processes": [{"generation": 2, "pid": 6, "version": "v0", "binary": "/usr/bin/weir", "connections": 1, "until": "2026-11-29T12:00:00Z"}], "config_file": "/etc/weir/weir.yaml", "config_loaded": "2026-11-29T12:00:00Z",
 			"health": {"healthy": true}, "connections": {"open": 3, "states": {"idle": 2, "active": 1, "tunnel": 0}}, "problems": [{"text": "not loaded", "since": "2026-11-29T12:00:00Z"}],
 			"backends": {"bad": 1, "rows": [{"name": "app", "count": 2, "endpoints": [{"address": "192.0.2.1:80", "error": "refused"}]}]}}`))
 	}))
 	defer admin.Close()
 	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC).Local()
 	show := func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
-	want := "weir          v1?[2J, process 7, since " + show(at.Add(-time.Minute)) + "\n" +
+	want := "weir          v1?[2J, process 7, generation 3, since " + show(at.Add(-time.Minute)) + "\n" +
 		"configuration /etc/weir/weir.yaml, loaded " + show(at) + ", hash \n" +
-		"health        healthy\nconnections   3, active 1, idle 2\nproblem       not loaded (for 0s)\nproblem       backend app: 0 of 2 endpoints work: 192.0.2.1:80: refused\n"
+		"health        healthy\nconnections   3, active 1, idle 2\nold process   6 of generation 2 (v0, /usr/bin/weir), connections 1, until " + show(at) + "\nproblem       not loaded (for 0s)\nproblem       backend app: 0 of 2 endpoints work: 192.0.2.1:80: refused\n"
 	out, errs, status := weir("status", admin.URL)
 	if out = strings.Replace(out, "node          \n", "", 1); out != want || errs != "" || status != statusProblem {
 		t.Errorf("status %d, printed\n%s%s; want\n%s", status, out, errs, want)
