@@ -283,7 +283,7 @@ func (l guardedListener) Accept() (net.Conn, error) {
 	}
 	x := l.access()
 	by := &let{by: x}
-	if uid, known := peerUser(nc); known {
+	if uid, known := PeerUser(nc); known {
 		by.trusted, by.user = uid == 0 || uid == os.Geteuid(), fmt.Sprint("user ", uid)
 	}
 	nc = &guardedConn{nc, by}

@@ -25,7 +25,7 @@ func TestPeerUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		if uid, known := peerUser(nc); uid != want || !known {
+		if uid, known := PeerUser(nc); uid != want || !known {
 			t.Errorf("the peer is %d, %v, want %d", uid, known, want)
 		}
 	}
@@ -35,7 +35,7 @@ func TestPeerUser(t *testing.T) {
 	}
 	defer c.Close()
 	accepted(os.Geteuid())
-	if _, known := peerUser(c.(*net.UnixConn)); !known {
+	if _, known := PeerUser(c.(*net.UnixConn)); !known {
 		t.Error("the server is not known")
 	}
 	if os.Geteuid() != 0 {

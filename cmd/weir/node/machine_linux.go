@@ -16,8 +16,8 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// peerUser returns the user of the process at the other end of a Unix socket, when it connected.
-func peerUser(nc net.Conn) (uid int, known bool) {
+// PeerUser returns the user of the process at the other end of a Unix socket, when it connected.
+func PeerUser(nc net.Conn) (uid int, known bool) {
 	u, ok := nc.(*net.UnixConn)
 	if !ok {
 		return 0, false
