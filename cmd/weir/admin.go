@@ -29,9 +29,27 @@ const defaultAdmin = "http://127.0.0.1:8087"
 
 // The limits for a request to an admin port.
 const (
-	askTimeout = 15 * time.Second
-	maxAnswer  = 64 << 20 // 8192 lines are 8 MiB
+	askTimeout    = 15 * time.Second
+	reloadTimeout = time.Minute // a reload waits for the objects of a cluster, and for the reload before it
+	maxAnswer     = 64 << 20    // 8192 lines are 8 MiB
 )
+
+const reloadPath = "/reload"
+
+func timeoutOf(path string) time.Duration {
+	if path == reloadPath {
+		return reloadTimeout
+	}
+	return askTimeout
+}
+
+// lateError says that the answer to a request did not arrive in time.
+func lateError(address, path string) error {
+	if path == reloadPath {
+		return fmt.Errorf("the admin port %s has not answered within %v; a reload that has begun goes on: weir status and the log of weir show its result", address, reloadTimeout)
+	}
+	return fmt.Errorf("the admin port %s has not answered within %v; compare the address with admin.address, and see whether a firewall or an overloaded machine is the cause", address, askTimeout)
+}
 
 // tlsAdvice names the flag that would make a failed handshake succeed; empty: none would.
 func tlsAdvice(err error) string {
@@ -72,7 +90,7 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		return nil, err
 	}
 	address = withoutToken(address)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeoutOf(path))
 	defer cancel()
 	u := base + path
 	if len(query) > 0 {
@@ -87,6 +105,9 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := client.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, lateError(address, path)
+	}
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -102,6 +123,9 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		return nil, err
 	}
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, lateError(address, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the response of the admin port %s: %w", address, err)
 	}
