@@ -48,6 +48,7 @@ var readsFiles = map[string]string{
 	"listener/pressure/cgroup.go":    "files of the kernel",
 	"listener/waiting_linux.go":      "files of the kernel",
 	"cmd/weir/node/container.go":     "files of the kernel",
+	"cmd/weir/node/machine_linux.go": "files of the kernel",
 	"cmd/weir/node/processmemory.go": "files of the kernel",
 }
 

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +29,27 @@ const defaultAdmin = "http://127.0.0.1:8087"
 
 // The limits for a request to an admin port.
 const (
-	askTimeout = 15 * time.Second
-	maxAnswer  = 64 << 20 // 8192 lines are 8 MiB
+	askTimeout    = 15 * time.Second
+	reloadTimeout = time.Minute // a reload waits for the objects of a cluster, and for the reload before it
+	maxAnswer     = 64 << 20    // 8192 lines are 8 MiB
 )
+
+const reloadPath = "/reload"
+
+func timeoutOf(path string) time.Duration {
+	if path == reloadPath {
+		return reloadTimeout
+	}
+	return askTimeout
+}
+
+// lateError says that the answer to a request did not arrive in time.
+func lateError(address, path string) error {
+	if path == reloadPath {
+		return fmt.Errorf("the admin port %s has not answered within %v; a reload that has begun goes on: weir status and the log of weir show its result", address, reloadTimeout)
+	}
+	return fmt.Errorf("the admin port %s has not answered within %v; compare the address with admin.address, and see whether a firewall or an overloaded machine is the cause", address, askTimeout)
+}
 
 // tlsAdvice names the flag that would make a failed handshake succeed; empty: none would.
 func tlsAdvice(err error) string {
@@ -67,7 +90,7 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		return nil, err
 	}
 	address = withoutToken(address)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeoutOf(path))
 	defer cancel()
 	u := base + path
 	if len(query) > 0 {
@@ -82,6 +105,9 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := client.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, lateError(address, path)
+	}
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -97,6 +123,9 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 		return nil, err
 	}
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, lateError(address, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the response of the admin port %s: %w", address, err)
 	}
@@ -158,10 +187,67 @@ func dialBeside(ctx context.Context, network, address string) (net.Conn, error) 
 	d := new(net.Dialer)
 	if beside := node.AdminSocket(strings.Replace(address, "localhost:", "127.0.0.1:", 1)); beside != "" {
 		if c, err := d.DialContext(ctx, "unix", beside); err == nil {
-			return c, nil
+			if mayAnswer(c, strings.TrimPrefix(beside, "@weir/")) {
+				return c, nil
+			}
+			c.Close()
 		}
 	}
 	return d.DialContext(ctx, network, address)
+}
+
+// mayAnswer returns true if the socket beside the port was opened by root, by the user of this command or, if that is
+// root, by the user who opened the port: any process may take the name of an abstract socket.
+func mayAnswer(socket net.Conn, port string) bool {
+	uid, known := node.PeerUser(socket)
+	return known && (uid == 0 || uid == os.Geteuid() || os.Geteuid() == 0 && uid == portUser(port))
+}
+
+// portUser returns the user who opened the TCP port at an IP address; -1: unknown.
+func portUser(address string) int {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return -1
+	}
+	hosts := []netip.Addr{at.Addr(), netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	if at.Addr().Is6() {
+		hosts = slices.Delete(hosts, 1, 2)
+	}
+	for _, host := range hosts {
+		if uid := listenerUser(netip.AddrPortFrom(host, at.Port())); uid >= 0 {
+			return uid
+		}
+	}
+	return -1
+}
+
+// listenerUser finds the user of a listener in /proc/net/tcp (proc_pid_net(5)); -1: there is no such listener.
+func listenerUser(at netip.AddrPort) int {
+	name, local := "/proc/net/tcp", ""
+	if at.Addr().Is6() {
+		name += "6"
+	}
+	for word := range slices.Chunk(at.Addr().AsSlice(), 4) {
+		local += fmt.Sprintf("%08X", binary.NativeEndian.Uint32(word))
+	}
+	local += fmt.Sprintf(":%04X", at.Port())
+	f, err := os.Open(name)
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Scan() // the names of the columns
+	for lines.Scan() {
+		column := strings.Fields(lines.Text())
+		if len(column) < 8 || column[3] != "0A" { // the kernel lists the listeners first
+			break
+		}
+		if uid, err := strconv.Atoi(column[7]); column[1] == local && err == nil {
+			return uid
+		}
+	}
+	return -1
 }
 
 // tokenVariable is the environment variable that has the token of the admin port, for

@@ -33,7 +33,7 @@ unix:/path work as well.`,
 		SuggestFor: []string{"load", "hup", "refresh", "apply"},
 		Args:       arguments(0, 1, "write one admin port: weir reload URL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			answer, err := requestAdmin(c.Context(), http.MethodPost, addressOf(args), admin, "/reload", nil)
+			answer, err := requestAdmin(c.Context(), http.MethodPost, addressOf(args), admin, reloadPath, nil)
 			if err == nil {
 				fmt.Fprintln(c.OutOrStdout(), strings.TrimSpace(string(answer)))
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,6 +62,28 @@ func TestStatusOfAProblem(t *testing.T) {
 	}
 	if out, errs, status := weir("reload", admin.URL); status != 0 || out != "the configuration is in effect; its hash is 1\n" {
 		t.Errorf("reload: status %d, %s%s", status, out, errs)
+	}
+}
+
+// A reload may take longer than a query, and its result is known later.
+func TestLateAnswers(t *testing.T) {
+	admin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer admin.Close()
+	for path, want := range map[string]string{
+		"/status": "has not answered within 15s; compare the address with admin.address",
+		"/reload": "has not answered within 1m0s; a reload that has begun goes on: weir status",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // sooner than the limit
+		_, err := requestAdmin(ctx, http.MethodPost, admin.URL, adminOptions{}, path, nil)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+		if limit := timeoutOf(path); !strings.Contains(want, limit.String()) {
+			t.Errorf("%s: the limit is %v", path, limit)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func bindHelp(network, address string, err error) string {
 		return "another process has the port; stop that process, or use another address"
 	case errors.Is(err, syscall.EACCES) && network == "tcp" && number < lowPorts:
 		return "ports below 1024 need privileges: give weir the capability CAP_NET_BIND_SERVICE, start it as root, or use a port from 1024"
-	case errors.Is(err, syscall.EACCES) && network == "unix":
+	case errors.Is(err, syscall.EACCES) && network == "unix" && address[0] != '@':
 		return "weir may not create files in the folder; give its user the right to write there, or use another path"
 	case errors.Is(err, syscall.ENOENT) && network == "unix":
 		return "the folder does not exist; make it, or use another path"

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -170,7 +171,10 @@ func (x *access) howTrusted() string {
 	if x.needsCertificate() {
 		text = "the admin port requires a client certificate of admin.tls.client_ca"
 	}
-	if x.socket == "" {
+	switch {
+	case runtime.GOOS != "linux": // the peer of a Unix socket is not known
+		return text
+	case x.socket == "":
 		return text + "; over a Unix socket root and weir's own user need none"
 	}
 	return text + "; on this machine root and weir's own user need none: weir's commands use the Unix socket " + x.socket + ", and so does curl --abstract-unix-socket " + x.socket[1:]
@@ -283,7 +287,7 @@ func (l guardedListener) Accept() (net.Conn, error) {
 	}
 	x := l.access()
 	by := &let{by: x}
-	if uid, known := peerUser(nc); known {
+	if uid, known := PeerUser(nc); known {
 		by.trusted, by.user = uid == 0 || uid == os.Geteuid(), fmt.Sprint("user ", uid)
 	}
 	nc = &guardedConn{nc, by}

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -25,7 +27,7 @@ func TestPeerUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		if uid, known := peerUser(nc); uid != want || !known {
+		if uid, known := PeerUser(nc); uid != want || !known {
 			t.Errorf("the peer is %d, %v, want %d", uid, known, want)
 		}
 	}
@@ -35,7 +37,7 @@ func TestPeerUser(t *testing.T) {
 	}
 	defer c.Close()
 	accepted(os.Geteuid())
-	if _, known := peerUser(c.(*net.UnixConn)); !known {
+	if _, known := PeerUser(c.(*net.UnixConn)); !known {
 		t.Error("the server is not known")
 	}
 	if os.Geteuid() != 0 {
@@ -58,4 +60,32 @@ func TestPeerUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted(other)
+}
+
+// In a user namespace one user stands for all that the namespace does not have, so it is not trusted.
+func TestUserThatStandsForOthers(t *testing.T) {
+	f := func(uid int, overflow, ids string, want bool) {
+		t.Helper()
+		proc := t.TempDir()
+		for name, text := range map[string]string{"sys/kernel/overflowuid": overflow, "self/uid_map": ids} {
+			if text == "" {
+				continue
+			}
+			path := filepath.Join(proc, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := standsForOthers(uid, proc); got != want {
+			t.Errorf("user %d, overflow %q, map %q: %v", uid, overflow, ids, got)
+		}
+	}
+	const initial, inner = "         0          0 4294967295\n", "         0     100000      65536\n"
+	f(65534, "65534\n", initial, false)
+	f(65534, "65534\n", inner, true)
+	f(65534, "65533\n", inner, false)
+	f(65533, "65533\n", inner, true)
+	f(0, "65534\n", inner, false)
+	f(65534, "", "", true)
+	f(0, "", "", false)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener"
@@ -286,7 +285,7 @@ func (s *server) openSockets(p *plan) error {
 		}
 	}
 	for _, w := range s.wantedPorts(p) {
-		if err := p.sockets.Err(w.name); err != nil && !(w.optional && errors.Is(err, syscall.EADDRINUSE)) {
+		if err := p.sockets.Err(w.name); err != nil && !w.optional(err) {
 			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
 		}
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,7 +31,16 @@ type runningPort struct {
 type wantedPort struct {
 	name, network, address string
 	serve                  func(context.Context, net.Listener) error
-	optional               bool // weir goes on without it if another process has the address
+	implied                bool // no file names the address
+}
+
+// adminSocket is the name of the socket beside the admin port.
+const adminSocket = "admin socket"
+
+// optional returns true if weir goes on without a port that it cannot bind because of err. Nobody asks for the socket
+// beside the port, and service managers may forbid it (RestrictAddressFamilies, AppArmor).
+func (w wantedPort) optional(err error) bool {
+	return w.name == adminSocket || w.implied && errors.Is(err, syscall.EADDRINUSE)
 }
 
 func (s *server) wantedPorts(p *plan) []wantedPort {
@@ -42,7 +53,7 @@ func (s *server) wantedPorts(p *plan) []wantedPort {
 		metrics.network, metrics.address = m.Network, m.Address
 	}
 	a := p.cfg.Admin
-	beside := wantedPort{name: "admin socket", network: "unix", serve: s.serveAdminSocket, optional: true}
+	beside := wantedPort{name: adminSocket, network: "unix", serve: s.serveAdminSocket}
 	if a.Network == "tcp" {
 		beside.address = AdminSocket(a.Address)
 	}
@@ -88,8 +99,12 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 		if socket == nil && w.address != "" && p.sockets.Err(w.name) == nil {
 			continue // the old port continues
 		}
-		if err := p.sockets.Err(w.name); err != nil && !p.again && !(w.name == "admin socket" && p.sockets.Err("admin") != nil) {
-			s.log.Warn("weir goes on without this port; end the other process, or set admin.address to a free address", zap.String("port", w.name), zap.Error(err))
+		if err := p.sockets.Err(w.name); err != nil && !p.again && !(w.name == adminSocket && p.sockets.Err("admin") != nil) {
+			help := "end the other process, or set admin.address to a free address"
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				help = "without it weir's commands need admin.token; allow abstract Unix sockets (in systemd: AF_UNIX in RestrictAddressFamilies)"
+			}
+			s.log.Warn("weir goes on without this port; "+help, zap.String("port", w.name), zap.Error(err))
 		}
 		if old != nil {
 			closing = append(closing, old.close)
@@ -197,7 +212,7 @@ func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 // serveAdminSocket is serveAdmin for the socket beside the port, which has no TLS.
 func (s *server) serveAdminSocket(ctx context.Context, ln net.Listener) error {
 	plain := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load, true} }
-	return s.servePort(ctx, "admin socket", ln, plain, &http.Server{Handler: s.admin(), ConnContext: letIn})
+	return s.servePort(ctx, adminSocket, ln, plain, &http.Server{Handler: s.admin(), ConnContext: letIn})
 }
 
 // serveMetrics serves the metrics port until ctx ends.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -283,5 +284,32 @@ func TestAdminPortOfAnotherWeir(t *testing.T) {
 			continue
 		}
 		resp.Body.Close()
+	}
+}
+
+// Where abstract sockets are forbidden, weir starts and reloads without the socket beside the port, and warns.
+func TestForbiddenAdminSocket(t *testing.T) {
+	for _, forbids := range []error{syscall.EAFNOSUPPORT, syscall.EACCES, syscall.EPERM} {
+		t.Run(forbids.Error(), func(t *testing.T) {
+			r := makeRunning(t, "web", "app", "admin")
+			r.sockets.Listen = func(network, address string) (net.Listener, error) {
+				if network == "unix" {
+					return nil, forbids
+				}
+				return net.Listen(network, address)
+			}
+			for n := range 2 {
+				r.load(web + "admin: {address: '@admin'}\n")
+				lines := r.lines.FilterMessageSnippet("weir goes on without this port; without it weir's commands need admin.token").All()
+				if len(lines) != n+1 || lines[n].ContextMap()["port"] != adminSocket {
+					t.Errorf("logged is %v", r.lines.All())
+				}
+			}
+			resp, err := http.Get("http://" + r.address("admin") + "/status")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		})
 	}
 }

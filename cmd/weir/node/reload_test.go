@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/weirproxy/weir/config/file"
 )
 
@@ -74,15 +77,9 @@ func (r *running) holds(want string) error {
 	r.showStatus(answer, nil)
 	var st nodeStatus
 	err := json.Unmarshal(answer.Body.Bytes(), &st)
-	shown, metric := "", -1.0
+	shown, metric := "", r.gauge("weir_config_held")
 	for _, p := range r.overviewOf("").Problems {
 		shown += p.Text
-	}
-	families, errMetrics := r.registry.Gather()
-	for _, f := range families {
-		if f.GetName() == "weir_config_held" {
-			metric = f.GetMetric()[0].GetGauge().GetValue()
-		}
 	}
 	text := ""
 	if want != "" {
@@ -91,7 +88,18 @@ func (r *running) holds(want string) error {
 	if !strings.Contains(st.Held, text) || (st.Held != "") != (want != "") || shown != st.Held || (metric == 1) != (want != "") {
 		return fmt.Errorf("held is %q in the status, %q on its page, and the metric is %v", st.Held, shown, metric)
 	}
-	return errors.Join(err, errMetrics)
+	return err
+}
+
+// gauge returns the value of a metric without labels; -1: there is none.
+func (r *running) gauge(name string) float64 {
+	families, err := r.registry.Gather()
+	for _, f := range families {
+		if f.GetName() == name && err == nil {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
 }
 
 // With reload: careful a file that would lose a host waits for a signal as a whole, also if an included file lost it.
@@ -119,6 +127,50 @@ func TestCarefulReloadHoldsAFile(t *testing.T) {
 	wants("c.example", "a.example", "c.example")
 	write("more.yaml", onlyHost("a.example, c.example"))
 	wants("", "a.example", "b.example", "c.example")
+}
+
+// A held file ends the error of the file before it, because it has none. holds wants the held file as the only problem.
+func TestHeldFileEndsTheErrorBeforeIt(t *testing.T) {
+	r, write := startFile(t, "reload: careful\n")
+	r.endWatch()
+	write("more.yaml", "nonsense: true\n")
+	if err := r.reload(fileChanged); err == nil || r.lasting.text(loadingProblem) == "" || r.gauge("weir_config_last_reload_success") != 0 {
+		t.Errorf("the file has an error: %v", err)
+	}
+	write("more.yaml", onlyHost("c.example"))
+	if _, held := r.reload(fileChanged).(*heldError); !held {
+		t.Error("the file is not held")
+	}
+	if err := r.holds("b.example"); err != nil || r.gauge("weir_config_last_reload_success") != 1 {
+		t.Errorf("%v, and the last success is %v", err, r.gauge("weir_config_last_reload_success"))
+	}
+}
+
+// The result of a held file does not replace that of a later reload, which applies the file.
+func TestResultOfAnOlderReload(t *testing.T) {
+	r, write := startFile(t, "reload: careful\n")
+	r.endWatch()
+	write("more.yaml", onlyHost("c.example"))
+	tells, goOn := make(chan struct{}), make(chan struct{})
+	r.log = r.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if strings.HasPrefix(e.Message, "the changed configuration file is held") {
+			close(tells)
+			<-goOn
+		}
+		return nil
+	}))
+	ended := make(chan struct{})
+	go func() {
+		r.reload(fileChanged)
+		close(ended)
+	}()
+	<-tells
+	if r.loading.TryLock() {
+		r.loading.Unlock()
+		t.Error("another reload can run before the result is told")
+	}
+	close(goOn)
+	<-ended
 }
 
 // With reload: signal no change of a file takes effect without a signal.

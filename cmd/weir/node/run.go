@@ -220,6 +220,8 @@ const fileChanged = "a file changed"
 func (s *server) reload(because string) error {
 	s.notify(notifyReloading())
 	defer s.notify(notifyReady)
+	s.loading.Lock() // otherwise an older file, or its result, could take effect after a newer one
+	defer s.loading.Unlock()
 	err := s.loadAndApply(because != fileChanged)
 	if err == errLeft {
 		s.passReload()
@@ -227,6 +229,8 @@ func (s *server) reload(because string) error {
 	}
 	held, _ := err.(*heldError)
 	if s.tellHeld(held); held != nil {
+		s.metrics.success.Set(1) // unlike a file before it, perhaps, this one has no errors
+		s.tellKept()
 		return err
 	}
 	s.metrics.reloaded(err)
@@ -240,13 +244,11 @@ func (s *server) reload(because string) error {
 	for _, err := range s.sockets.Unreachable() {
 		s.log.Warn("a listener is not reachable", zap.Error(err))
 	}
-	if n := s.fileInEffect().KeptFiles(); n > 0 {
-		s.lasting.begins(loadingProblem, fmt.Sprintf("%d files of the configuration cannot be used, so their previous content stays in use; warnings in the log name them", n))
+	if n := s.tellKept(); n > 0 {
 		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
 			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.configInEffect().Hash))
 		return nil
 	}
-	s.lasting.ends(loadingProblem)
 	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.configInEffect().Hash))
 	return nil
 }
@@ -281,10 +283,18 @@ func (s *server) tellHeld(h *heldError) {
 	s.log.Warn(h.Error(), zap.Int("lost", len(h.lost)))
 }
 
-// loadAndApply loads the file and puts it into effect. asked: somebody wants just that, so no file is held.
+// tellKept notes how many files of the configuration in effect cannot be used. It replaces the error of a file.
+func (s *server) tellKept() (n int) {
+	if n = s.fileInEffect().KeptFiles(); n == 0 {
+		s.lasting.ends(loadingProblem)
+		return 0
+	}
+	s.lasting.begins(loadingProblem, fmt.Sprintf("%d files of the configuration cannot be used, so their previous content stays in use; warnings in the log name them", n))
+	return n
+}
+
+// loadAndApply loads the file and puts it into effect. asked: somebody wants just that, so no file is held. s.loading is held.
 func (s *server) loadAndApply(asked bool) error {
-	s.loading.Lock() // otherwise an older file could take effect after a newer one
-	defer s.loading.Unlock()
 	if s.hasLeft() {
 		return errLeft
 	}
