@@ -117,7 +117,7 @@ func TestFurtherRefusalsAndFailuresAreCounted(t *testing.T) {
 		events := func() {
 			s.refusedByListener(listener.Refusal{Listener: "behind", Silent: true})
 			s.tellRefused("behind", "header_missing", netip.AddrPort{}, netip.AddrPort{}, nil)
-			s.endpointFailed(&accesslog.Record{Backend: "app", Reason: "connect"})
+			s.endpointFailed("app", "connect", func() *accesslog.Record { return &accesslog.Record{} })
 		}
 		for range 3 {
 			events()
