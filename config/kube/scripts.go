@@ -40,6 +40,7 @@ type scriptFor struct {
 // readScripts reads the snippets for all Ingresses of the group. It closes an Ingress for which the
 // snippet of its host does not fit.
 func (v *conversion) readScripts(owners []*claim.Owner) {
+	v.closeRealIP(owners)
 	snippets := func(o *claim.Owner) annotation.Snippets { return v.asked[o].Snippets }
 	if v.keyScript.isEmpty() && !slices.ContainsFunc(owners, func(o *claim.Owner) bool { return snippets(o) != annotation.Snippets{} }) {
 		return
@@ -74,6 +75,27 @@ func (v *conversion) readScripts(owners []*claim.Owner) {
 		}
 	}
 	v.bare = restsOfScripts(owners, ofHosts, v.scripts)
+}
+
+// closeRealIP closes Ingresses whose snippets change the addresses of clients, if another Ingress of a host has a list of
+// addresses or the like.
+func (v *conversion) closeRealIP(owners []*claim.Owner) {
+	if !slices.ContainsFunc(owners, func(o *claim.Owner) bool { return v.asked[o].RealIP != "" }) {
+		return
+	}
+	lists := map[hostIn]bool{}
+	for _, o := range owners {
+		for _, host := range o.Hosts {
+			in := hostIn{o.Name.Namespace, host}
+			lists[in] = lists[in] || v.asked[o].ByAddress
+		}
+	}
+	for _, o := range owners {
+		s := v.asked[o]
+		if s.RealIP != "" && !s.ByAddress && slices.ContainsFunc(o.Hosts, func(host string) bool { return lists[hostIn{o.Name.Namespace, host}] }) {
+			v.closeFor(o, s.RealIP, fmt.Errorf("the %s %w", s.RealIP, annotation.ErrRealIP))
+		}
+	}
 }
 
 // hasPaths reports whether Ingresses of a namespace have other paths than / for a host. moves has the claims that are only

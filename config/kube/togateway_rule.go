@@ -474,6 +474,12 @@ func (a *asRules) headers() error {
 		if p.MayRefuse() || len(p.Confs) != 1 {
 			return errors.New("its snippet does more than change HTTP headers, for which the Gateway API has nothing")
 		}
+		if p.Confs[0].Expires != nil {
+			return errors.New("its snippet has expires, which depends on the time of the response, and for which the Gateway API has nothing")
+		}
+		if len(p.Ignored) > 0 {
+			a.notes = append(a.notes, fmt.Sprintf("neither weir nor the route does anything for %s of the snippet", strings.Join(p.Ignored, ", ")))
+		}
 		if err := a.request.script(p.Confs[0].Request); err != nil {
 			return err
 		}

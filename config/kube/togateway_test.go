@@ -110,6 +110,7 @@ func TestToGatewayStays(t *testing.T) {
 		{"/", "configuration-snippet: 'proxy_set_header X-A $remote_addr;'", "no variables"},
 		{"/", "configuration-snippet: 'add_header X-A b; add_header X-A c;'", "twice"},
 		{"/", "configuration-snippet: 'more_clear_headers X-*;'", "whole names"},
+		{"/", "configuration-snippet: 'expires 1h;'", "has expires"},
 		{"/a(/|$)(.*)", "rewrite-target: /b/$1", "rewrite-target /b/$1 with the path /a(/|$)(.*)"},
 		{"/a(.*)", "rewrite-target: /$1", "without one slash"},
 		{"/a/(.*)/b/(.*)", "rewrite-target: /$2/$1", "rewrite-target"},
@@ -145,6 +146,17 @@ func TestToGatewayNotes(t *testing.T) {
 		if len(made.Stay) > 0 || len(made.Notes) != 3 || !strings.Contains(made.Notes[n], want) {
 			t.Errorf("it says %q, and these stay: %q; want %s", made.Notes, made.Stay, want)
 		}
+	}
+}
+
+func TestToGatewayNotesOfSnippets(t *testing.T) {
+	m := mustRead(t, "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: a, annotations: {nginx.ingress.kubernetes.io/configuration-snippet: 'gzip on; more_set_headers \"A: b\";'}}, "+
+		"spec: {ingressClassName: weir, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}\n---\n"+
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nginx, namespace: a}, data: {allow-snippet-annotations: 'true', hsts: 'false'}}")
+	m.Controller = m.ConfigMaps[0]
+	made := ToGateway(mustParse(t, "listeners: {web: {address: '127.0.0.1:80', protocol: http}, websecure: {address: '127.0.0.1:443', protocol: tls}}\ncertificates: [{self_signed: {hosts: [a.example]}}]\nkubernetes: {class: weir, ingress_nginx: {config_map: a/nginx}}\n"), &m.Objects, config.ObjectName{Namespace: "infra", Name: "edge"}, "weir", nil)
+	if notes := strings.Join(made.Notes, "\n"); len(made.Stay) > 0 || !strings.Contains(notes, "for gzip of the snippet") {
+		t.Errorf("it says %q, and these stay: %q", notes, made.Stay)
 	}
 }
 

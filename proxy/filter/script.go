@@ -263,14 +263,11 @@ func (s *scriptStep) holds(x Exchange, r *scriptRun) bool {
 
 // find compares a text with an expression, and remembers the groups if it matches.
 func (r *scriptRun) find(e *script.Expression, text []byte) bool {
-	groups := e.FindSubmatch(text)
+	groups := e.Groups(text, r.groups)
 	if groups == nil {
 		return false
 	}
-	r.groups = r.groups[:0]
-	for _, g := range groups {
-		r.groups = append(r.groups, string(g))
-	}
+	r.groups = groups
 	return true
 }
 

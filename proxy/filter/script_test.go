@@ -184,6 +184,11 @@ func TestScriptLocations(t *testing.T) {
 	f("location ^~ /api { return 404; }", pattern, "GET /api/x", "404 snippet ")
 	f("location ~ /x { return 404; }", pattern, "GET /api/x", "404 snippet ")
 	f("location ~ /x { return 404; }", exact, "GET /api", "")
+	bytes := `location ~ "^/[^/]{5}$" { deny all; } location ~ "^/(é.)/\xc3(.)" { return 200 "$1 $2"; }` // é has two bytes
+	f(bytes, root, "GET /a%c3%a9bc", "403 snippet ")
+	f(bytes, root, "GET /a%c3%a9bcd", "")
+	f(bytes, root, "GET /a%ffbcd", "403 snippet ")
+	f(bytes, root, "GET /%c3%a9b/%c3%a9", "200 snippet éb \xa9")
 	several := `location ^~ /static/ { return 200 s; } location ~ \.php$ { return 200 p; } location ~ ^/static { return 200 e; } location /st { return 200 t; }`
 	f(several, root, "GET /static/a.php", "200 snippet s")
 	f(several, root, "GET /a.php", "200 snippet p")

@@ -369,8 +369,9 @@ func (b *builder) condition(words []string) (c Condition, err error) {
 	return c, err
 }
 
-// Compile compiles an expression that matches a part of a text, perhaps in any case.
+// Compile compiles an expression that matches a part of a text, perhaps in any case. Each byte is a character, as in nginx.
 func Compile(text string, anyCase bool) (e *Expression, err error) {
+	text = string(runes([]byte(text)))
 	if anyCase {
 		text = "(?i)" + text
 	}

@@ -9,10 +9,40 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 )
 
 // Expression is a compiled regular expression.
 type Expression struct{ *regexp.Regexp }
+
+// Groups returns the groups of the first match, in the memory of groups; nil: there is none.
+func (e *Expression) Groups(text []byte, groups []string) []string {
+	found := e.FindSubmatch(runes(text))
+	if found == nil {
+		return nil
+	}
+	groups = groups[:0]
+	for _, g := range found {
+		one := make([]byte, 0, len(g))
+		for _, r := range string(g) {
+			one = append(one, byte(r))
+		}
+		groups = append(groups, string(one))
+	}
+	return groups
+}
+
+// runes returns text with a rune for each byte, in UTF-8.
+func runes(text []byte) []byte {
+	if !slices.ContainsFunc(text, func(b byte) bool { return b >= utf8.RuneSelf }) {
+		return text
+	}
+	var all []byte
+	for _, b := range text {
+		all = utf8.AppendRune(all, rune(b))
+	}
+	return all
+}
 
 // Program is what the snippets for a host and a location do. It never changes.
 type Program struct {

@@ -16,13 +16,16 @@ type Settings struct {
 	// Allow and Deny are the networks of the clients that may use the routes, and of those that
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
-	Rewrite     Rewrite
-	Redirects   Redirects
-	Canary      Canary
-	Affinity    Affinity
-	Balance     Balance
-	Forward     Forward
-	Mirror      Mirror
+	// ByAddress: addresses of clients may decide about access. RealIP is the snippet that changes them; empty: none.
+	ByAddress bool
+	RealIP    string
+	Rewrite   Rewrite
+	Redirects Redirects
+	Canary    Canary
+	Affinity  Affinity
+	Balance   Balance
+	Forward   Forward
+	Mirror    Mirror
 	// Passthrough: the TLS connections of the hosts are forwarded without decrypting them.
 	Passthrough bool
 	Untraced    bool // weir does not trace the requests
@@ -56,6 +59,12 @@ type Settings struct {
 // SettingsOf reads the annotations of an Ingress that set something for its routes.
 func SettingsOf(i *networkingv1.Ingress) (s Settings) {
 	c := contextOf(i)
+	s.ByAddress = c.byAddress()
+	for _, name := range []string{"configuration-snippet", "server-snippet"} {
+		if realIP.MatchString(c.value(name)) {
+			s.RealIP = name
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // of two spellings of a name, the spelling in lower case comes last, and counts
 		key, ok := strings.CutPrefix(name, Nginx)
 		if !ok || IsUnset(name, i.Annotations[name]) {

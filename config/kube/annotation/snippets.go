@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,9 +35,36 @@ const (
 	snippetShut  = "the snippet has %s, which weir does not support and which may restrict access, so weir answers 503 for an Ingress that has it; take it out, and do the same in the application or in weir's configuration"
 	snippetNear  = "weir does nothing for %s"
 	snippetAny   = "the snippet has allow or deny, and weir does not combine these with satisfy: any, so weir answers 503 for an Ingress that has it; write allowlist-source-range"
-	snippetReal  = "the snippet has real_ip_header, weir takes the addresses of clients from nobody whom a tenant names, and the Ingress lists addresses, so weir answers 503 for an Ingress that has it; list the proxies in trust_forwarded of the listener, and take the directive out"
+	snippetReal  = "the snippet " + realIPHas + ", so weir answers 503 for an Ingress that has it; " + realIPInstead
 	snippetLoose = "the snippet may refuse requests; %s"
 )
+
+// What a snippet with directives of realIP has, and what to do instead.
+const (
+	realIPHas     = "has a directive such as real_ip_header, weir takes the addresses of clients from nobody whom a tenant names, and these addresses may decide about access"
+	realIPInstead = "list the proxies in trust_forwarded of the listener, and take the directive out"
+)
+
+// ErrRealIP closes an Ingress with Settings.RealIP beside one with Settings.ByAddress.
+var ErrRealIP = errors.New(realIPHas + "; " + realIPInstead)
+
+// realIP are the directives that change the addresses of clients. byAddress are directives and variables with these
+// addresses, and byAddressToo the annotations.
+var (
+	realIP       = regexp.MustCompile(`set_real_ip_from|real_ip_(header|recursive)`)
+	byAddress    = regexp.MustCompile(`(^|[\s;{}])["']?(allow|deny)["']?\s|(?i:remote_(addr|port)|realip|the_real_ip|(add|full)_x_forwarded_for)`)
+	byAddressToo = regexp.MustCompile(`source-range|allowlist|whitelist|denylist|blacklist|auth-url`)
+)
+
+// byAddress reports whether addresses of clients may decide about access.
+func (c context) byAddress() bool {
+	for name, value := range c.values {
+		if value != "" && (byAddressToo.MatchString(name) || strings.HasSuffix(name, "-snippet") && byAddress.MatchString(value)) {
+			return true
+		}
+	}
+	return false
+}
 
 // allowsSnippets reports whether the ConfigMap of the controller allows snippets, or has those with these names itself.
 func (c context) allowsSnippets(names ...string) bool {
@@ -140,7 +168,7 @@ func (c context) rateSnippet(host, location, text string) because {
 		return because{guard, snippetAny}
 	case c.loose != nil && location != c.keys["configuration-snippet"] && (len(p.Location) > 0 || len(p.Access) > 0 && !p.OfHost): // other snippets are for all paths
 		return because{guard, fmt.Sprintf(snippetLoose, c.loose)}
-	case slices.Contains(p.Ignored, "real_ip_header") && (len(p.Access) > 0 || c.value("whitelist-source-range")+c.value("allowlist-source-range")+c.value("denylist-source-range") != ""):
+	case realIP.MatchString(text) && c.byAddress():
 		return because{guard, snippetReal}
 	case len(p.Ignored) > 0:
 		return because{Near, fmt.Sprintf(snippetNear, strings.Join(p.Ignored, ", "))}

@@ -41,6 +41,8 @@ type Informer struct {
 	opts      Options
 	known     chan struct{}
 	reflector *cache.Reflector
+	begun     time.Time // the last watch
+	brief     int       // how many watches before it ended early
 
 	mu    sync.Mutex // of calls to Trouble and Works
 	ended bool
@@ -121,6 +123,12 @@ func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	if lists {
 		most = 1 // client-go sends a request to list instead
 	}
+	if time.Since(i.begun) >= settled {
+		i.brief = 0
+	} else {
+		sleep(ctx, delay(i.brief), nil) // client-go would begin again at once after an event
+		i.brief++
+	}
 	return attempts(ctx, i, most, func() (watch.Interface, error) {
 		limited, cancel := context.WithCancel(ctx)
 		timer := time.AfterFunc(answerWithin, cancel)
@@ -130,8 +138,12 @@ func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 		}
 		if err != nil {
 			cancel()
+			if w != nil {
+				w.Stop()
+			}
 			return nil, err
 		}
+		i.begun = time.Now()
 		lasts := longestWatch
 		if o.TimeoutSeconds != nil {
 			lasts = time.Duration(*o.TimeoutSeconds)*time.Second + overtime

@@ -339,3 +339,96 @@ func TestOneBrokenKind(t *testing.T) {
 		})
 	}
 }
+
+// While the API server suggests a delay, no request comes sooner, whatever other requests get.
+func TestRetryAfter(t *testing.T) {
+	for seconds, most := range map[int]int{10: 60, 3600: 10, 1: 240} {
+		synctest.Test(t, func(t *testing.T) {
+			s, retry := &server{down: apierrors.NewTooManyRequests("busy", seconds)}, NewRetry()
+			ctx, cancel := context.WithCancel(t.Context())
+			i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: retry, Changed: func(_, _ any) {}, Trouble: func(error) {}, Works: func(bool) {}})
+			var running sync.WaitGroup
+			running.Go(func() { i.Run(ctx) })
+			for range 6000 { // for ten minutes
+				time.Sleep(100 * time.Millisecond)
+				retry.Answered()
+			}
+			if _, asked, _ := s.now(); asked > most || asked < most/2 {
+				t.Errorf("a request that shall come after %d s was sent %d times in ten minutes", seconds, asked)
+			}
+			cancel()
+			running.Wait()
+		})
+	}
+}
+
+// An API server that refuses requests for some seconds after an outage, until it has its RBAC rules, gets no lists.
+func TestRefusalsAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		i := New(Options{List: s.listWatch(), Example: &corev1.Service{}, Retry: NewRetry(), Changed: func(_, _ any) {}, Trouble: func(error) {}, Works: func(bool) {}})
+		var running sync.WaitGroup
+		running.Go(func() { i.Run(ctx) })
+		time.Sleep(5 * time.Second)
+		s.set(syscall.ECONNREFUSED)
+		time.Sleep(3 * time.Minute)
+		s.set(apierrors.NewForbidden(corev1.Resource("services"), "", nil))
+		time.Sleep(6 * time.Second)
+		s.set(nil)
+		time.Sleep(20 * time.Second)
+		if watches, _, lists := s.now(); watches != 1 || lists != 1 {
+			t.Errorf("there are %d watches, and there were %d lists", watches, lists)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// A watch that ends after its first event does not begin again at once.
+func TestBriefWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		only := s.listWatch()
+		only.WatchFuncWithContext = func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if s.ask(); o.SendInitialEvents != nil {
+				return nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+			}
+			if _, asked, _ := s.now(); asked > 1000 {
+				cancel() // without a delay, the time of the test does not pass
+			}
+			w := watch.NewFakeWithChanSize(1, false)
+			w.Modify(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "2"}})
+			w.Stop()
+			return w, nil
+		}
+		i := New(Options{List: only, Example: &corev1.Service{}, Retry: NewRetry(), Changed: func(_, _ any) {}, Trouble: func(error) {}, Works: func(bool) {}})
+		i.Run(ctx)
+		if _, asked, _ := s.now(); asked > 600/2 {
+			t.Errorf("in ten minutes there were %d watches", asked)
+		}
+	})
+}
+
+// A watch that begins after its time is stopped.
+func TestLateWatchIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := watch.NewFake()
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		only := &cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			if asked++; asked > 1 {
+				cancel()
+				return nil, ctx.Err()
+			}
+			time.Sleep(answerWithin + time.Second)
+			return late, nil
+		}}
+		i := New(Options{List: only, Example: &corev1.Service{}, Retry: NewRetry(), Trouble: func(error) {}})
+		if w, err := i.watch(ctx, metav1.ListOptions{}); err == nil || w != nil || !late.IsStopped() {
+			t.Errorf("the watch is %v, with %v; it was stopped: %v", w, err, late.IsStopped())
+		}
+	})
+}

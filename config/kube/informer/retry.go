@@ -19,6 +19,8 @@ const (
 	lastDelay  = 5 * time.Second
 	// spread is the time over which waiting attempts begin after the API server has answered again.
 	spread = time.Second
+	// longestSuggested limits a delay that the API server suggests by Retry-After.
+	longestSuggested = time.Minute
 )
 
 // Retry decides when to try again. While the API server is away, one attempt at a time tries; the others wait for its
@@ -99,20 +101,27 @@ func sleep(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 // attempts calls f until it succeeds. It returns the errors that client-go handles without a delay, and a refusal after
 // this many attempts.
 func attempts[T any](ctx context.Context, i *Informer, most int, f func() (T, error)) (T, error) {
-	for failures, woken := 0, 0; ; failures++ {
+	for refusals, busy, woken := 0, 0, 0; ; {
 		answered := i.opts.Retry.next()
 		result, err := f()
 		away := api.IsAway(err)
+		if refusals++; away {
+			refusals = 0
+		}
 		switch {
 		case err == nil:
 			i.opts.Retry.Answered()
 			return result, nil
-		case ctx.Err() != nil, relists(err), !away && failures+1 >= most:
+		case ctx.Err() != nil, relists(err), refusals >= most:
 			return result, err
 		}
 		i.trouble(err)
-		if !away { // answers to other requests do not change this one
-			sleep(ctx, delay(failures), nil)
+		if seconds, told := apierrors.SuggestsClientDelay(err); told { // answers to other requests do not change this one
+			d := max(delay(busy), min(time.Duration(seconds)*time.Second, longestSuggested))
+			sleep(ctx, d+rand.N(d/2), nil)
+			busy++
+		} else if !away { // the same
+			sleep(ctx, delay(refusals-1), nil)
 		} else if i.opts.Retry.await(ctx, answered, woken) {
 			woken++
 		}
