@@ -115,7 +115,7 @@ func (s *server) startUpgrade() {
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))
 	case s.node.Draining() || u.cancel:
-		refuse("weir drains; POST /undrain to the admin port first")
+		refuse("weir drains; run weir undrain first")
 	default:
 		done := make(chan struct{})
 		u.done, u.at, u.child = done, stageStarting, nil
