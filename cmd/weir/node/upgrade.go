@@ -144,6 +144,9 @@ func (s *server) runUpgrade() {
 		c.kill()
 	}
 	s.generations.starts(0)
+	if !cancelled {
+		s.lasting.begins(upgradeProblem, "the last upgrade failed: "+cut(err.Error()))
+	}
 	u.mu.Lock() // before the log line and READY=1: an operator may send the next SIGUSR2 as soon as one of them arrives
 	u.done, u.at, u.child = nil, stageNone, nil
 	u.mu.Unlock()
