@@ -954,7 +954,7 @@ func TestDrainAfterUpgrade(t *testing.T) {
 	w.alone()
 	send(t, w.pid(), syscall.SIGUSR2)
 	eventually(t, "an upgrade is refused during a drain", func() error {
-		if w.linesWith(`"warn"`, "no upgrade was started", "weir drains; POST /undrain") != 1 {
+		if w.linesWith(`"warn"`, "no upgrade was started", "weir drains; run weir undrain first") != 1 {
 			return errNotYet
 		}
 		return nil

@@ -41,6 +41,8 @@ func TestCommandLine(t *testing.T) {
 	f("serve", statusUsage, "", "there is no command \"serve\"; did you mean run?\n")
 	f("weir.yaml", statusUsage, "", "did you mean weir run weir.yaml?\n")
 	f("stop", statusUsage, "", "there is no command \"stop\"; SIGTERM ends weir, as systemctl stop weir does\n")
+	f("logs", statusUsage, "", "there is no command \"logs\"; weir writes its log to standard error")
+	f("check -c", statusUsage, "", "flag needs an argument: 'c' in -c; write --config FILE\n")
 	f("xyz", statusUsage, "", "there is no command \"xyz\"\n")
 	f("tls raport", statusUsage, "", "there is no command \"raport\"; did you mean report?\nTry \"weir tls --help\".\n")
 	f("-t", statusUsage, "", "unknown shorthand flag: 't' in -t; write a command before its flags, such as weir run -c FILE")

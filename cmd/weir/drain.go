@@ -115,7 +115,7 @@ func (d *drained) waitsFor(quiet time.Duration) string {
 	case d.Drain == nil:
 		return "somebody took the drain back"
 	case !d.Drain.LoadBalancersTold:
-		return "these load balancers have not yet seen two answers 503: " + strings.Join(d.Drain.LoadBalancersNotTold, ", ")
+		return "these load balancers have not yet seen two answers 503: " + strings.Join(d.Drain.LoadBalancersNotTold, ", ") + " (an address counts until two minutes after its last check)"
 	case d.Drain.Seconds-d.Drain.LastNewConnection < quiet.Seconds():
 		return d.arrived()
 	case active > 0:

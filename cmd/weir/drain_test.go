@@ -72,7 +72,7 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		}
 	}
 	f("0", "1", "true", "")
-	f("0", "1", "false", "these load balancers have not yet seen two answers 503: 192.0.2.8, 2001:db8::8")
+	f("0", "1", "false", "these load balancers have not yet seen two answers 503: 192.0.2.8, 2001:db8::8 (an address counts until two minutes after its last check)")
 	f("0", "15.5", "true", "connections since the drain began: 3, the last one after 15.5 s from 192.0.2.7")
 	f("2", "1", "true", "active requests and tunnels: 2")
 	if st, err := readDrained("a", []byte(`{"node": "n", "drain": {"seconds": 20, "load_balancers_told": true}, "old_processes": [{"generation": 1, "pid": 7, "active": 2}, {"generation": 2, "pid": 8}, {"generation": 3, "pid": 9, "active": 1}]}`)); err != nil || st.waitsFor(0) != "active requests and tunnels of old processes of upgrades: process 7 (generation 1): 2, process 9 (generation 3): 1" {

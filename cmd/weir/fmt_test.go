@@ -30,6 +30,11 @@ func TestFmt(t *testing.T) {
 	if text, _ := os.ReadFile(one); string(text) != wide {
 		t.Errorf("without --write the file becomes %q", text)
 	}
+	// Files that are not weir's stay as they are.
+	notes := write("notes.txt", "buy  milk\nand bread\n")
+	if _, errs, status := weir("fmt", "--write", notes); status != statusError || !strings.HasPrefix(errs, notes+":1:1: the file has no keys") {
+		t.Errorf("--write of a text prints %q, status %d", errs, status)
+	}
 	// A file with errors does not keep the others from being written.
 	if out, errs, status := weir("fmt", "--write", bad, one); status != statusError || out != "" || !strings.HasPrefix(errs, bad+":1:4: ") {
 		t.Errorf("--write prints %q, %q, status %d", out, errs, status)

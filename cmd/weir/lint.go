@@ -56,8 +56,8 @@ From files it also reads objects of the Gateway API. They are "wrong" where thei
 status would report an error.
 
 The exit status is 0 if everything is "exact" or "near"; 1 if anything is "no" or
-"wrong" (with --strict also "near"), or cannot be read; and 2 if the command line
-is invalid. Lint reports everything that it can read.`,
+"wrong" (with --strict also "near"), or cannot be read, or if there is nothing to
+check; and 2 if the command line is invalid. Lint reports everything that it can read.`,
 		Example: `  weir lint deploy/*.yaml
   helm template chart | weir lint -
   weir lint --cluster --output json`,
@@ -139,6 +139,8 @@ func (l *linting) run(c *cobra.Command, args []string) error {
 	}
 	if bad := l.bad(reports); bad > 0 {
 		err = fmt.Errorf("%s that weir does not support as written", count(bad, "finding"))
+	} else if unreadable == nil && isEmpty(m) { // a template has failed, or the file is the wrong one
+		err = errors.New("nothing to check: the input has no Ingress, IngressClass, Service, ConfigMap, or object of the Gateway API")
 	}
 	return errors.Join(unreadable, err)
 }
@@ -172,6 +174,9 @@ func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error)
 
 func readManifests(m *kube.Manifests, name string, in io.Reader) error {
 	if name != "-" {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			return fmt.Errorf("it is a folder; write its files: %s", filepath.Join(name, "*.yaml"))
+		}
 		f, err := os.Open(name)
 		if err != nil {
 			return err
@@ -387,19 +392,18 @@ func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
 	return found
 }
 
-// printRead prints how much was read: without it, a correct Ingress and an empty file give
-// the same output.
+// isEmpty reports whether the input has nothing that lint checks.
+func isEmpty(m *kube.Manifests) bool {
+	return len(m.Ingresses)+len(m.Old)+len(m.Services)+len(m.Unread)+len(m.ConfigMaps)+len(m.Classes)+len(m.Controllers) == 0
+}
+
+// printRead prints how much was read.
 func printRead(out io.Writer, m *kube.Manifests) {
-	ingresses := len(m.Ingresses) + len(m.Old)
-	if ingresses+len(m.Services)+len(m.Unread)+len(m.ConfigMaps)+len(m.Classes) == 0 {
-		fmt.Fprintln(out, "nothing to check: the input has no Ingress, IngressClass, Service, ConfigMap, or object of the Gateway API")
-		return
-	}
 	more := ""
 	if g := m.Gateway; g != nil {
 		more = fmt.Sprintf(", Gateways %d, ListenerSets %d, routes %d", len(g.Gateways), len(g.Sets), len(g.HTTP)+len(g.GRPC)+len(g.TLS)+len(g.TCP))
 	}
-	fmt.Fprintf(out, "read: Ingresses %d, Services %d%s\n", ingresses, len(m.Services), more)
+	fmt.Fprintf(out, "read: Ingresses %d, Services %d%s\n", len(m.Ingresses)+len(m.Old), len(m.Services), more)
 }
 
 func printReports(out io.Writer, reports []report) {

@@ -93,8 +93,11 @@ func TestLint(t *testing.T) {
          kubernetes.ingress_nginx has the ConfigMap
   exact  --http-port: "80"`, "1 finding that")
 	f(none, statusError, "", "none.yaml: document 1 is not a Kubernetes object: it has no kind\n")
-	// An empty file and a correct Ingress give different output.
-	f(put("empty.yaml", ""), 0, "nothing to check: the input has no Ingress", "")
+	// An empty file is an error: a template may have failed.
+	empty := put("empty.yaml", "")
+	f(empty, statusError, "", "nothing to check: the input has no Ingress")
+	f("--strict -o json "+empty, statusError, "", "nothing to check: the input has no Ingress")
+	f(filepath.Dir(empty), statusError, "", "it is a folder; write its files: "+filepath.Dir(empty)+"/*.yaml\n")
 	f(put("plain.yaml", strings.NewReplacer("NAME", "a", "CLASS", "weir").Replace(one)), 0, "read: Ingresses 1, Services 0\n", "")
 	f(put("gateway.yaml", "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: weir, listeners: [{name: a, port: 80, protocol: HTTP}]}}"),
 		0, "read: Ingresses 0, Services 0, Gateways 1, ListenerSets 0, routes 0\n", "")

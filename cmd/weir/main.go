@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/soak/command"
@@ -45,8 +46,14 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Usage = "the same as weir version"
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if c == root {
+		var valueless *pflag.ValueRequiredError
+		switch {
+		case c == root:
 			return fmt.Errorf("%w; write a command before its flags, such as weir run -c FILE or weir check -c FILE", err)
+		case errors.As(err, &valueless):
+			f := valueless.GetFlag()
+			value, _ := pflag.UnquoteUsage(f)
+			return fmt.Errorf("%w; write --%s %s", err, f.Name, value)
 		}
 		return err
 	})
@@ -82,6 +89,8 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 // otherWays answer words that are commands of other programs, where weir has no such command.
 var otherWays = map[string]string{
 	"stop":    "SIGTERM ends weir, as systemctl stop weir does",
+	"logs":    "weir writes its log to standard error; with systemd it is in journalctl -u weir",
+	"config":  "weir check checks the file, and GET /config of the admin port shows the configuration in effect",
 	"restart": "systemctl restart weir ends weir and starts it again; weir reload loads the configuration",
 	"upgrade": "SIGUSR2 makes a running weir start its new binary",
 }

@@ -37,6 +37,7 @@ type migration struct {
 func newMigrateCommand() *cobra.Command {
 	var source linting
 	var which, asGateway string
+	var gateway config.ObjectName
 	c := &cobra.Command{
 		Use:   "migrate FILE|- ...",
 		Short: "Print how to move from ingress-nginx to weir",
@@ -60,7 +61,14 @@ that looks like the controller's, and the default flags.`,
   weir migrate --cluster --gateway-api infra/edge > gateway.yaml`,
 		SuggestFor:            []string{"convert", "import", "adapt"},
 		DisableFlagsInUseLine: true,
-		Args:                  source.args,
+		Args: func(c *cobra.Command, args []string) (err error) {
+			if asGateway != "" { // first: without its value, a file takes that place
+				if gateway, err = gatewayName(asGateway); err != nil {
+					return err
+				}
+			}
+			return source.args(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := source.read(c, args)
 			if err != nil { // what is left out may restrict access
@@ -70,7 +78,7 @@ that looks like the controller's, and the default flags.`,
 				return errors.New("the input has nothing to migrate: no Ingress, IngressClass, ConfigMap or controller of ingress-nginx")
 			}
 			if asGateway != "" {
-				return printAsGateway(c.OutOrStdout(), m, asGateway)
+				return printAsGateway(c.OutOrStdout(), m, gateway)
 			}
 			move, err := newMigration(m, which)
 			if err != nil {

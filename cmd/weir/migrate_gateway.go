@@ -30,12 +30,20 @@ func assumedMap(m *kube.Manifests) *corev1.ConfigMap {
 		Data: map[string]string{"allow-snippet-annotations": "true", "hsts": "false", "global-allowed-response-headers": strings.Join(allowed, ",")}}
 }
 
-// printAsGateway prints Ingresses as objects of the Gateway API, after comments with what to do.
-func printAsGateway(out io.Writer, m *kube.Manifests, gateway string) error {
-	name, err := config.ParseObjectName(gateway)
-	if err != nil {
-		return fmt.Errorf("--gateway-api is %q, which %w; write the namespace and the name of a Gateway, such as infra/edge", gateway, err)
+// gatewayName returns the value of --gateway-api.
+func gatewayName(value string) (config.ObjectName, error) {
+	if info, err := os.Stat(value); err == nil && info.Mode().IsRegular() {
+		return config.ObjectName{}, fmt.Errorf("%q is a file; write --gateway-api NAMESPACE/NAME FILE", value)
 	}
+	name, err := config.ParseObjectName(value)
+	if err != nil {
+		err = fmt.Errorf("--gateway-api is %q, which %w; write the namespace and the name of a Gateway, such as infra/edge", value, err)
+	}
+	return name, err
+}
+
+// printAsGateway prints Ingresses as objects of the Gateway API, after comments with what to do.
+func printAsGateway(out io.Writer, m *kube.Manifests, name config.ObjectName) error {
 	made, text, err := asGateway(m, name)
 	if err != nil {
 		return err

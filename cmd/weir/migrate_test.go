@@ -200,7 +200,15 @@ func TestMigrateToGatewayAPI(t *testing.T) {
 	if found, _, status := weir("lint", made); status != 0 {
 		t.Errorf("weir lint says of it\n%s", found)
 	}
-	if _, err, status := weir("migrate", "--gateway-api", "edge", file); status == 0 || !strings.Contains(err, "such as infra/edge") {
-		t.Errorf("without a namespace: status %d, %s", status, err)
+	for args, want := range map[string]string{
+		"--gateway-api edge " + file:            "such as infra/edge",
+		"--gateway-api " + file:                 `"` + file + `" is a file; write --gateway-api NAMESPACE/NAME FILE`,
+		"--gateway-api " + file + " " + made:    `"` + file + `" is a file; write --gateway-api NAMESPACE/NAME FILE`,
+		file + " --gateway-api":                 "flag needs an argument: --gateway-api; write --gateway-api NAMESPACE/NAME",
+		file + " --gateway-api infra/edge -x=7": "unknown shorthand flag",
+	} {
+		if out, err, status := weir(append([]string{"migrate"}, strings.Fields(args)...)...); status != statusUsage || out != "" || !strings.Contains(err, want) {
+			t.Errorf("weir migrate %s: status %d, %s", args, status, err)
+		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 // Format returns a configuration in the usual layout: two spaces for each level, one space
 // around values and comments, at most one blank line in a row. It keeps comments, the order of
-// keys, quotes, aliases and variables. It checks only that data is one YAML document. Errors
-// contain name as the name of the file; the error is a config.Errors.
+// keys, quotes, aliases and variables. It checks only that data is one YAML document with keys, and no
+// manifest of Kubernetes. Errors contain name as the name of the file; the error is a config.Errors.
 func Format(name string, data []byte) ([]byte, error) {
 	r := &reader{file: name}
 	source := strings.ReplaceAll(string(data), "\r\n", "\n")
@@ -85,7 +85,7 @@ func (r *reader) unchanged(why string) error {
 	return config.Errors{{Position: config.Position{File: r.file, Line: 1, Column: 1}, Message: "the file is not formatted, because " + why}}
 }
 
-// only parses data, which must be one YAML document. It returns nil after an error.
+// only parses data, which must be one YAML document with keys. It returns nil after an error.
 func (r *reader) only(data []byte) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -95,6 +95,12 @@ func (r *reader) only(data []byte) *yaml.Node {
 		return nil
 	case err != nil:
 		r.syntax(data, err)
+		return nil
+	case doc.Content[0].Kind != yaml.MappingNode:
+		r.errorAt(r.at(doc.Content[0]), "the file has no keys, so it is not a configuration of weir, and stays as it is")
+		return nil
+	case isManifest(doc.Content[0]):
+		r.errorAt(r.at(doc.Content[0]), "%s", manifest)
 		return nil
 	}
 	switch err := dec.Decode(&second); {

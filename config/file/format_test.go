@@ -39,10 +39,13 @@ func TestFormat(t *testing.T) {
 
 func TestFormatRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                  "f:1:1: the file has no settings",
-		"# nothing":         "f:1:1: the file has no settings",
-		"a: [1":             "f:1:",
-		"a: 1\n---\nb: 2\n": "a second YAML document begins here",
+		"":                                 "f:1:1: the file has no settings",
+		"# nothing":                        "f:1:1: the file has no settings",
+		"a: [1":                            "f:1:",
+		"a: 1\n---\nb: 2\n":                "a second YAML document begins here",
+		"# a list\nbuy  milk\nand bread\n": "f:2:1: the file has no keys",
+		"- a\n":                            "f:1:1: the file has no keys",
+		"kind: Service\napiVersion: v1\n---\nkind: Pod\n": "f:1:1: this is a Kubernetes manifest",
 	} {
 		_, err := Format("f", []byte(in))
 		var wrong config.Errors

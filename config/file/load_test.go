@@ -22,6 +22,11 @@ func TestLoadFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	f(large, large+": cannot read the configuration: it is larger than 16 MiB")
+	objects := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(objects, []byte("# two objects\napiVersion: v1\nkind: Service\nspec: {}\n---\napiVersion: v1\nkind: Pod\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f(objects, objects+":2:1: this is a Kubernetes manifest, not a configuration of weir; use weir lint")
 }
 
 // The error of an empty file has a file to begin with.

@@ -99,6 +99,9 @@ const noSettings = `the file has no settings, so weir has nothing to serve; writ
 
 const secondDocument = "a second YAML document begins here; one file is one configuration, so remove the ---"
 
+// manifest is the error of a file that kubectl reads.
+const manifest = "this is a Kubernetes manifest, not a configuration of weir; use weir lint"
+
 const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes: [{listeners: [web], backend: app}], backends: {app: {endpoints: ["127.0.0.1:9000"]}}}`
 
 // document parses data, which must be one YAML document, and prepares it for decoding. It
@@ -114,6 +117,9 @@ func (r *reader) document(data []byte) *config.Tree {
 		return nil
 	case err != nil:
 		r.syntax(data, err)
+		return nil
+	case isManifest(doc.Content[0]):
+		r.errorAt(r.at(doc.Content[0]), "%s", manifest)
 		return nil
 	}
 	switch err := dec.Decode(&second); {
@@ -202,6 +208,17 @@ func shapeOf(tag string) (shape config.Shape, other string) {
 		tag = tag[:longest] + "..."
 	}
 	return config.ShapeOther, "a value tagged " + tag
+}
+
+// isManifest reports whether n has the two keys of each object of Kubernetes.
+func isManifest(n *yaml.Node) bool {
+	found := 0
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if key := n.Content[i].Value; key == "apiVersion" || key == "kind" {
+			found++
+		}
+	}
+	return found == 2
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

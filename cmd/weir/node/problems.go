@@ -75,6 +75,9 @@ const loadingProblem = "reload"
 // heldProblem is the key of the problem of a file that waits for a signal.
 const heldProblem = "held"
 
+// upgradeProblem is the key of the problem of a failed upgrade. A new process begins without it.
+const upgradeProblem = "upgrade"
+
 // reloadProblem is what a failed reload leaves behind: the next start of weir fails, too.
 func reloadProblem(err error) string {
 	all := problems(err)

@@ -115,7 +115,7 @@ func (s *server) startUpgrade() {
 	case u.done != nil:
 		refuse("an upgrade is in progress, in the stage " + string(u.at))
 	case s.node.Draining() || u.cancel:
-		refuse("weir drains; POST /undrain to the admin port first")
+		refuse("weir drains; run weir undrain first")
 	default:
 		done := make(chan struct{})
 		u.done, u.at, u.child = done, stageStarting, nil
@@ -144,6 +144,9 @@ func (s *server) runUpgrade() {
 		c.kill()
 	}
 	s.generations.starts(0)
+	if !cancelled {
+		s.lasting.begins(upgradeProblem, "the last upgrade failed: "+cut(err.Error()))
+	}
 	u.mu.Lock() // before the log line and READY=1: an operator may send the next SIGUSR2 as soon as one of them arrives
 	u.done, u.at, u.child = nil, stageNone, nil
 	u.mu.Unlock()

@@ -50,6 +50,9 @@ func TestUpgradeAfterFailedOne(t *testing.T) {
 		}
 		return nil
 	})
+	if got := r.lasting.text(upgradeProblem); !strings.HasPrefix(got, "the last upgrade failed: ") {
+		t.Errorf("the problem is %q", got)
+	}
 }
 
 // The end of weir and the takeover exclude each other: the new process is either ended before it accepts, or serves.
