@@ -179,6 +179,7 @@ func TestLintOfOtherObjects(t *testing.T) {
 	f(settings("add-headers: shop/headers")+ingress("plain", "")+object("ConfigMap", "shop", "headers", "data: {X-A: $nothing}"), "weir does not set an HTTP header of add-headers")
 
 	// Nothing is known of these.
+	f(ingress("main", "") + strings.Replace(ingress("main", nginx+"canary: 'true', "+nginx+"canary-weight: '10'"), "name: main", "name: canary", 1))
 	f(settings("proxy-set-headers: shop/headers, add-headers: shop/others") + ingress("plain", ""))
 	f(settings("global-allowed-response-headers: X-A") + custom + basic + ingress("auth", auth) + ingress("tls", nginx+"auth-tls-secret: shop/ca") +
 		ingress("proxy", nginx+"proxy-ssl-secret: shop/ca, "+nginx+"backend-protocol: HTTPS"))
