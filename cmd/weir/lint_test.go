@@ -182,6 +182,7 @@ func TestLintOfOtherObjects(t *testing.T) {
 	f(settings("add-headers: shop/headers")+ingress("plain", "")+object("ConfigMap", "shop", "headers", "data: {X-A: $nothing}"), "weir does not set an HTTP header of add-headers")
 
 	// Nothing is known of these.
+	f(ingress("main", "") + strings.Replace(ingress("main", nginx+"canary: 'true', "+nginx+"canary-weight: '10'"), "name: main", "name: canary", 1))
 	f(settings("proxy-set-headers: shop/headers, add-headers: shop/others") + ingress("plain", ""))
 	f(settings("global-allowed-response-headers: X-A") + custom + basic + ingress("auth", auth) + ingress("tls", nginx+"auth-tls-secret: shop/ca") +
 		ingress("proxy", nginx+"proxy-ssl-secret: shop/ca, "+nginx+"backend-protocol: HTTPS"))
@@ -217,7 +218,7 @@ func TestLintOfAllSorts(t *testing.T) {
 	f("\xff\xfe"+strings.Join(strings.Split(one("a"), ""), "\x00")+"\x00", 0, "", "default/a") // UTF-16
 	f(one("a")+"---\n{{- if .Values.on }}\nkind: Ingress\n{{- end }}\n---\na: [\n---\n"+one("b"), statusError,
 		"document 2 is not a Kubernetes object: it is a template; render it first, for example with helm template\ndocument 3 is not a Kubernetes object: yaml: ", "default/a", "default/b")
-	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `Service "odd": spec.ports is text; write a list`, "default/b")
+	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `all.yaml: document 1: Service "odd": spec.ports is text; write a list`, "default/b")
 	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/fastcgi-index: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 findings",
 		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/fastcgi-index", "wrong  Its API version is extensions/v1beta1, which", "default/b")
 	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: UDPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 findings",

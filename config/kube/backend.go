@@ -138,7 +138,7 @@ func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend
 	found, err := portOf(s, port)
 	switch {
 	case s == nil:
-		err = fmt.Errorf("the Service %s, which does not exist; create it, or name another", source)
+		err = unread{fmt.Errorf("the Service %s, which does not exist; create it, or name another", source)}
 	case err != nil:
 		err = fmt.Errorf("the Service %s, which %w", source, err)
 	default:

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +106,9 @@ func (v *conversion) canaryBackend(k *canary, c *claim.Claim) string {
 	}
 	b, err := v.serving(source, portIn(v.service(source), k.backend.Service.Port))
 	if err != nil {
-		return tell("The backend of this canary for %s is %v. Until then, the main Ingress gets all requests.", c.Match, err)
+		v.events.Put(event.Event{Object: ingressReference(k.of), Reason: event.ReasonCanary, Unread: errors.As(err, new(unread)),
+			Message: fmt.Sprintf("The backend of this canary for %s is %v. Until then, the main Ingress gets all requests.", c.Match, err)})
+		return ""
 	}
 	v.letSpeak(&b, &claim.Claim{Match: c.Match, Owner: c.Owner, Backend: claim.Backend{Supported: true, Name: source, Port: b.Port, Protocol: c.Backend.Protocol}})
 	if b.Name == v.mainBackend(c) {

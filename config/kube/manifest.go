@@ -102,7 +102,11 @@ func (m *Manifests) Read(r io.Reader) error {
 			if strings.Contains(document, "{{") {
 				err = errors.New("it is a template; render it first, for example with helm template")
 			}
-			wrong = append(wrong, fmt.Errorf("document %d is not a Kubernetes object: %w", n+1, err))
+			is := " is not a Kubernetes object"
+			if errors.As(err, new(badObject)) {
+				is = ""
+			}
+			wrong = append(wrong, fmt.Errorf("document %d%s: %w", n+1, is, err))
 		}
 	}
 	return errors.Join(wrong...)
@@ -211,10 +215,13 @@ func (m *Manifests) add(object []byte) error {
 		m.Unread = append(m.Unread, Unread{head.APIVersion, head.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name})
 	}
 	if err := m.one(head.APIVersion+"/"+head.Kind, object); err != nil {
-		return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, plainly(err))
+		return badObject{fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, plainly(err))}
 	}
 	return nil
 }
+
+// badObject is an error of an object whose kind is known.
+type badObject struct{ error }
 
 // plainly says in a sentence why JSON is not of a type, in place of Go's error.
 func plainly(err error) error {
