@@ -63,31 +63,37 @@ func (t *Tree) at(path string) *Tree {
 	return textTree("")
 }
 
-// Lost returns what clients could reach by the old file and cannot by the new one: listeners without a listener with
-// routes at their address, hosts without a route that names them, and the objects of a cluster.
+// Lost returns what clients could reach by the old file and cannot by the new one: listeners without a listener of their
+// protocol with routes at their address, hosts without a route that names or covers them, and the objects of a cluster.
 func Lost(old, new *Config) (lost []string) {
 	for _, l := range old.Listeners {
 		reached := func(n Listener) bool {
 			host, _, _ := net.SplitHostPort(n.Address)
-			return n.Network == l.Network && (n.Address == l.Address || everyHost(host) && sameAddress(n.Network, n.Address, l.Network, l.Address)) && new.serves(n.Name)
+			return n.Network == l.Network && n.Protocol == l.Protocol && (n.Address == l.Address || everyHost(host) && sameAddress(n.Network, n.Address, l.Network, l.Address)) && new.serves(n.Name)
 		}
 		if old.serves(l.Name) && !slices.ContainsFunc(new.Listeners, reached) {
-			lost = append(lost, fmt.Sprintf("the listener %s (%s)", l.Name, asWritten(l.Network, l.Address)))
+			lost = append(lost, fmt.Sprintf("the %s listener %s (%s)", l.Protocol, l.Name, asWritten(l.Network, l.Address)))
 		}
 	}
-	named := make(map[string]bool)
-	for host := range new.routedHosts {
-		named[host] = true
+	type hostBy struct {
+		host     string
+		protocol Protocol
 	}
-	for host := range old.routedHosts {
-		if !named[host] {
-			named[host] = true // once
-			what := "the host " + host
-			if host == "" {
-				what = "the routes without hosts"
-			}
-			lost = append(lost, what)
+	named, served := make(map[string]bool), make(map[hostBy]bool)
+	for host, protocol := range new.routedHosts {
+		named[host], served[hostBy{host, protocol}] = true, true
+	}
+	for host, protocol := range old.routedHosts {
+		covers := func(wildcard string) bool { return wildcard != "" && served[hostBy{wildcard, protocol}] }
+		if named[host] || slices.ContainsFunc(LessSpecific(host), covers) {
+			continue
 		}
+		named[host] = true // once
+		what := "the host " + host
+		if host == "" {
+			what = "the routes without hosts"
+		}
+		lost = append(lost, what)
 	}
 	if old.Kubernetes != nil && new.Kubernetes == nil {
 		lost = append(lost, "the objects of the cluster (kubernetes)")
@@ -100,15 +106,26 @@ func (c *Config) serves(listener string) bool {
 	return c.Kubernetes != nil || slices.ContainsFunc(c.Routes, func(r *Route) bool { return slices.Contains(r.Listeners, listener) })
 }
 
-// routedHosts calls yield with each host of each route, and with "" for a route without hosts.
-func (c *Config) routedHosts(yield func(string) bool) {
+// routedHosts calls yield with each host of each route and the protocol of each of its listeners. The host is "" for a
+// route without hosts. Routes of connections that name no host do not count.
+func (c *Config) routedHosts(yield func(host string, p Protocol) bool) {
+	protocols := make(map[string]Protocol)
+	for _, l := range c.Listeners {
+		protocols[l.Name] = l.Protocol
+	}
 	for _, r := range c.Routes {
-		if len(r.Hosts) == 0 && !yield("") {
-			return
+		hosts := r.Hosts
+		if len(hosts) == 0 {
+			hosts = []string{""}
 		}
-		for _, host := range r.Hosts {
-			if !yield(host) {
-				return
+		for _, name := range r.Listeners {
+			if protocols[name] == ProtocolTCP || r.FirstBytes != "" {
+				continue
+			}
+			for _, host := range hosts {
+				if !yield(host, protocols[name]) {
+					return
+				}
 			}
 		}
 	}

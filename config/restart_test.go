@@ -45,12 +45,18 @@ backends: {app: {endpoints: ["10.0.0.1:80"]}, raw: {protocol: tcp, endpoints: ["
 	f("", "")
 	f("[a.example, b.example]", "[b.example, c.example]", "the host a.example")
 	f("  - {listeners: [web], hosts: [b.example], paths: [/b], backend: app}\n", "")
-	f("hosts: [a.example, b.example]", "hosts: ['*.example', b.example]", "the host a.example")
+	f("hosts: [a.example, b.example]", "hosts: ['*.example', b.example]")
+	f("hosts: [a.example, b.example]", "hosts: ['**.example', b.example]")
+	f("hosts: [a.example, b.example]", "hosts: ['*.a.example', b.example]", "the host a.example")
+	f("raw: {address: \":22\", protocol: tcp}}\nroutes:\n  - {listeners: [web], hosts: [a.example, b.example]", // a wildcard of another protocol
+		"raw: {address: \":22\", protocol: tcp}, s: {address: \":443\", protocol: tls}}\ncertificates: [{self_signed: {hosts: ['*.example']}}]\nroutes:\n  - {listeners: [s], hosts: ['*.example'], backend: app}\n  - {listeners: [web], hosts: [b.example]", "the host a.example")
+	f("one: {address: \"127.0.0.1:81\", protocol: http}, raw: {address: \":22\", protocol: tcp}", // they change places
+		"one: {address: \":22\", protocol: http}, raw: {address: \"127.0.0.1:81\", protocol: tcp}", "the http listener one (127.0.0.1:81)", "the tcp listener raw (:22)")
 	f("address: \"127.0.0.1:81\"", "address: \":81\"")
-	f("address: \":80\"", "address: \"127.0.0.1:80\"", "the listener web (:80)")
-	f("  - {listeners: [one], backend: app}\n", "", "the listener one (127.0.0.1:81)")
+	f("address: \":80\"", "address: \"127.0.0.1:80\"", "the http listener web (:80)")
+	f("  - {listeners: [one], backend: app}\n", "", "the http listener one (127.0.0.1:81)", "the routes without hosts")
 	f("hosts: [a.example, b.example], ", "", "the host a.example")
-	f("  - {listeners: [one], backend: app}\n  - {listeners: [raw], backend: raw}\n", "  - {listeners: [one], hosts: [a.example], backend: app}\n  - {listeners: [raw], backend: raw}\n")
+	f("  - {listeners: [one], backend: app}\n", "  - {listeners: [one], hosts: [a.example], backend: app}\n", "the routes without hosts") // that of raw is no substitute
 	if got := config.Lost(mustParse(t, before+"kubernetes: {}\n"), mustParse(t, before)); !slices.Equal(got, []string{"the objects of the cluster (kubernetes)"}) {
 		t.Errorf("without kubernetes %q are lost", got)
 	}

@@ -85,7 +85,11 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 	if err != nil {
 		return nil, err
 	}
-	base, client, err := adminClient(address, o, token == "")
+	socket := new(besideSocket)
+	if token != "" {
+		socket = nil
+	}
+	base, client, err := adminClient(address, o, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +124,9 @@ func requestAdmin(ctx context.Context, method, address string, o adminOptions, p
 	}
 	defer res.Body.Close()
 	if err := answerError(res, address, path, strings.HasPrefix(base, "http://")); err != nil {
+		if socket != nil && socket.foreign != "" && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) {
+			err = fmt.Errorf("%w; the command did not use the Unix socket beside the port: %s", err, socket.foreign)
+		}
 		return nil, err
 	}
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -153,8 +160,8 @@ func answerError(res *http.Response, address, path string, plain bool) error {
 }
 
 // adminClient converts the address from the command line to the beginning of a URL, and
-// makes a client for it. bySocket: the client uses the socket beside the port, if there is one.
-func adminClient(address string, o adminOptions, bySocket bool) (base string, client *http.Client, err error) {
+// makes a client for it. The client uses the socket beside the port, if there is one, unless socket is nil.
+func adminClient(address string, o adminOptions, socket *besideSocket) (base string, client *http.Client, err error) {
 	transport := &http.Transport{}
 	if transport.TLSClientConfig, err = o.tls(); err != nil {
 		return "", nil, err
@@ -176,19 +183,28 @@ func adminClient(address string, o adminOptions, bySocket bool) (base string, cl
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", nil, notAURL(address)
 	}
-	if bySocket && u.Scheme == "http" && u.User == nil {
-		transport.DialContext = dialBeside
+	if socket != nil && u.Scheme == "http" && u.User == nil {
+		transport.DialContext = socket.dial
 	}
 	return strings.TrimRight(address, "/"), client, nil
 }
 
-// dialBeside connects to the socket beside an admin port, or to the port if there is no socket.
-func dialBeside(ctx context.Context, network, address string) (net.Conn, error) {
+// besideSocket is the Unix socket beside an admin port.
+type besideSocket struct {
+	foreign string // that another user than weir's opened it; empty: not known
+}
+
+// dial connects to the socket beside an admin port, or to the port if there is no socket that the command may use.
+func (s *besideSocket) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := new(net.Dialer)
 	if beside := node.AdminSocket(strings.Replace(address, "localhost:", "127.0.0.1:", 1)); beside != "" {
 		if c, err := d.DialContext(ctx, "unix", beside); err == nil {
-			if mayAnswer(c, strings.TrimPrefix(beside, "@weir/")) {
+			port := strings.TrimPrefix(beside, "@weir/")
+			if mayAnswer(c, port) {
 				return c, nil
+			}
+			if uid, _ := node.PeerUser(c); uid != portUser(port) {
+				s.foreign = fmt.Sprintf("user %d opened %s, and another user the port; ss -xlp shows the process", uid, beside)
 			}
 			c.Close()
 		}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -46,7 +48,7 @@ func TestForeignAdminSocket(t *testing.T) {
 		}
 		address := fmt.Sprint("localhost:", at.(*unix.SockaddrInet4).Port)
 		listenAs(t, user, &unix.SockaddrUnix{Name: node.AdminSocket(strings.Replace(address, "localhost", "127.0.0.1", 1))})
-		c, err := dialBeside(t.Context(), "tcp", address)
+		c, err := new(besideSocket).dial(t.Context(), "tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,6 +56,29 @@ func TestForeignAdminSocket(t *testing.T) {
 		if got := c.RemoteAddr().Network(); got != want {
 			t.Errorf("the socket is of user %d, and the command uses %s", user, got)
 		}
+	}
+}
+
+// If another user has taken the name of the socket, the refusal of the port names that user.
+func TestRefusalNamesForeignSocket(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "root needs no token", http.StatusForbidden)
+	}))
+	defer admin.Close()
+	address := admin.Listener.Addr().String()
+	_, errs, _ := weir("drain", address)
+	if strings.Contains(errs, "Unix socket") {
+		t.Errorf("without a socket: %s", errs)
+	}
+	const other = 65532
+	socket := node.AdminSocket(address)
+	listenAs(t, other, &unix.SockaddrUnix{Name: socket})
+	want := fmt.Sprintf("; the command did not use the Unix socket beside the port: user %d opened %s, and another user the port; ss -xlp shows the process\n", other, socket)
+	if _, errs, status := weir("drain", address); status != statusError || !strings.Contains(errs, "root needs no token") || !strings.HasSuffix(errs, want) {
+		t.Errorf("status %d: %s", status, errs)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func newCheckCommand() *cobra.Command {
-	f := files{inPod: true}
+	f := files{inPod: true, many: true}
 	var objects bool
 	c := &cobra.Command{
 		Use:   "check [FILE...]",

@@ -96,13 +96,17 @@ type drained struct {
 		LoadBalancersTold     bool     `json:"load_balancers_told"`
 		LoadBalancersNotTold  []string `json:"load_balancers_not_told"`
 	} `json:"drain"`
-	Connections map[string]int `json:"connections"`
+	NoHealthPort bool           `json:"no_health_port"`
+	Connections  map[string]int `json:"connections"`
 	// OldProcesses are those of upgrades. They have left their load balancers, and may still have tunnels.
 	OldProcesses []status.OldProcess `json:"old_processes"`
 }
 
 func (d *drained) health() string {
-	if d.Verdict.Healthy {
+	switch {
+	case d.NoHealthPort:
+		return "there is no health port (section health) that tells it to load balancers"
+	case d.Verdict.Healthy:
 		return "the health port answers 200"
 	}
 	return fmt.Sprintf("the health port answers 503: %q", d.Verdict.Reasons)

@@ -54,6 +54,9 @@ func TestDrainCommand(t *testing.T) {
 	})
 	f("drain --wait --quiet 1h --timeout 20ms", statusError, "waiting: connections since the drain began: 1, the last one after ", " s from 127.0.0.1", "weir is not quiet yet after 20ms", "weir undrain")
 	f("undrain", 0, "the drain is over; the health port answers 200")
+	r.load(strings.Replace(drainable, "health: {address: '@health'}\n", "", 1))
+	f("drain", 0, "draining; there is no health port (section health)")
+	f("undrain", 0, "the drain is over; there is no health port")
 	if _, errs, status := weir("drain", "127.0.0.1:1"); status != statusError || !strings.Contains(errs, "cannot query the admin port") {
 		t.Errorf("without a weir: status %d, %s", status, errs)
 	}

@@ -80,13 +80,14 @@ func (o *explainOptions) check(c *cobra.Command, args []string) error {
 	default:
 		before = args[:n]
 	}
-	if o.address == "" {
+	switch {
+	case !c.Flags().Changed("admin"):
 		return o.file.choose(c, before)
-	}
-	if len(before) > 0 || o.file.flag != "" {
+	case o.address == "":
+		return errors.New("--admin names no admin port; write weir explain --admin " + defaultAdmin + " URL")
+	case len(before) > 0 || len(o.file.flag) > 0:
 		return errors.New("a configuration file and --admin exclude each other: a running weir has its own configuration")
-	}
-	if len(o.objects) > 0 {
+	case len(o.objects) > 0:
 		return errors.New("--objects and --admin exclude each other: a running weir has the objects of its cluster")
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,24 +25,28 @@ const aboutFiles = `Without FILE it is ./weir.yaml, or else /etc/weir/weir.yaml;
 // files takes configuration files in the same way for each command: as arguments, or the one of --config.
 type files struct {
 	inPod bool // in a Pod the command needs no file: then the one path is empty
-	flag  string
+	many  bool // the command takes several files
+	flag  []string
 	paths []string
 }
 
 func (f *files) flags(c *cobra.Command) {
-	c.Flags().StringVarP(&f.flag, "config", "c", "", "configuration `FILE`, instead of the argument")
+	c.Flags().StringArrayVarP(&f.flag, "config", "c", nil, "configuration `FILE`, instead of the argument")
 }
 
 // choose sets the paths.
 func (f *files) choose(c *cobra.Command, args []string) error {
-	named := c.Flags().Changed("config")
 	switch {
-	case named && len(args) > 0:
-		return fmt.Errorf("two configuration files: %s, and %s with --config; write one of them", args[0], f.flag)
-	case named && f.flag == "":
+	case slices.Contains(args, ""): // an unset variable of a shell, for example
+		return fmt.Errorf("an empty argument names no file; write %s FILE", c.CommandPath())
+	case slices.Contains(f.flag, ""):
 		return fmt.Errorf("--config names no file; write %s FILE", c.CommandPath())
-	case named:
-		f.paths = []string{f.flag}
+	case len(f.flag) > 0 && len(args) > 0:
+		return fmt.Errorf("two configuration files: %s, and %s with --config; write one of them", args[0], f.flag[0])
+	case len(f.flag) > 1 && !f.many:
+		return fmt.Errorf("two configuration files: %s and %s, both with --config; write one of them", f.flag[0], f.flag[1])
+	case len(f.flag) > 0:
+		f.paths = f.flag
 	case len(args) > 0:
 		f.paths = args
 	case f.inPod && kube.InPod():

@@ -41,6 +41,15 @@ func TestCommandsTakeFiles(t *testing.T) {
 	f("no file", "", statusUsage, "no configuration file, and there is no weir.yaml and no "+usual+"; write weir ")
 	f("two files", "-c a.yaml b.yaml", statusUsage, "two configuration files: b.yaml, and a.yaml with --config")
 	f("an empty name", "--config=", statusUsage, "--config names no file")
+	f("an empty name among others", "-c a.yaml --config=", statusUsage, "--config names no file")
+	for _, line := range [][]string{{"run", ""}, {"check", ""}, {"check", "a.yaml", ""}, {"fmt", "", "a.yaml"}, {"explain", "", "http://a:8080/"}} {
+		if out, errs, is := weir(line...); is != statusUsage || !strings.Contains(errs, "an empty argument names no file; write weir "+line[0]+" FILE") {
+			t.Errorf("weir %q ends with %d: %s%s", line, is, out, errs)
+		}
+	}
+	if out, errs, is := weir("explain", "--admin=", "http://a:8080/"); is != statusUsage || !strings.Contains(errs, "--admin names no admin port") {
+		t.Errorf("weir explain --admin= ends with %d: %s%s", is, out, errs)
+	}
 	write(usual, "[")
 	f("the second place", "", statusError, usual+":1:")
 	write("weir.yaml", "[")
@@ -48,12 +57,16 @@ func TestCommandsTakeFiles(t *testing.T) {
 	write("a.yaml", "[")
 	f("the argument", "a.yaml", statusError, "a.yaml:1:")
 	f("the flag", "-c a.yaml", statusError, "a.yaml:1:")
+	write("b.yaml", "{")
+	commands = []string{"check", "fmt"}
+	f("the flag twice", "-c a.yaml -c b.yaml", statusError, "\nb.yaml:1:")
+	commands = []string{"run", "explain"}
+	f("the flag twice", "-c a.yaml -c b.yaml", statusUsage, "two configuration files: a.yaml and b.yaml, both with --config")
 
-	commands = commands[1:]
+	commands = []string{"check", "fmt", "explain"}
 	write("a.yaml", string(text))
 	f("no error", "a.yaml", 0, "")
 	// check and fmt take several files, and go on after one with errors.
-	write("b.yaml", "{")
 	out, errs, status := weir("check", "b.yaml", "none.yaml", "a.yaml")
 	if status != statusError || !strings.HasPrefix(out, "a.yaml: ok: ") || !strings.HasPrefix(errs, "b.yaml:1:") || !strings.Contains(errs, "\nnone.yaml: cannot read") {
 		t.Errorf("status %d, printed %q and %q", status, out, errs)

@@ -14,7 +14,7 @@ import (
 
 func newFmtCommand() *cobra.Command {
 	var f formatting
-	var in files
+	in := files{many: true}
 	c := &cobra.Command{
 		Use:   "fmt [FILE...]",
 		Short: "Print configuration files in the usual layout, or rewrite them",

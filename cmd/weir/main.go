@@ -83,16 +83,28 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(command.New("weir soak", "soak", "--worker"))
 	root.AddCommand(newTLSCommand())
 	root.AddCommand(newVersionCommand())
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		c, rest, _ := root.Find(args)
+		if !c.HasSubCommands() {
+			return nil
+		}
+		return knownCommand(c, rest)
+	}
 	return root
 }
 
 // otherWays answer words that are commands of other programs, where weir has no such command.
 var otherWays = map[string]string{
-	"stop":    "SIGTERM ends weir, as systemctl stop weir does",
-	"logs":    "weir writes its log to standard error; with systemd it is in journalctl -u weir",
-	"config":  "weir check checks the file, and GET /config of the admin port shows the configuration in effect",
-	"restart": "systemctl restart weir ends weir and starts it again; weir reload loads the configuration",
-	"upgrade": "SIGUSR2 makes a running weir start its new binary",
+	"stop":     "SIGTERM ends weir, as systemctl stop weir does",
+	"restart":  "systemctl restart weir ends weir and starts it again; weir reload loads the configuration",
+	"upgrade":  "SIGUSR2 makes a running weir start its new binary",
+	"rollback": "put the earlier binary back and send SIGUSR2, or the earlier configuration file and run weir reload",
+	"cordon":   "weir drain makes the health port answer 503 and asks clients to close their connections; POST /cordon on the admin port does only the first",
+	"uncordon": "weir undrain takes a drain back; POST /uncordon on the admin port takes a cordon back",
+	"logs":     "weir writes its log to standard error; with systemd it is in journalctl -u weir",
+	"config":   "weir check checks the file, and GET /config of the admin port shows the configuration in effect",
 }
 
 // knownCommand returns an error for an argument that is not a subcommand.

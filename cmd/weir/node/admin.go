@@ -152,14 +152,16 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 
 // nodeStatus is the answer to GET /status.
 type nodeStatus struct {
-	Version     string         `json:"version"`
-	Node        string         `json:"node"`
-	ConfigHash  string         `json:"config_hash"`
-	Held        string         `json:"held,omitempty"` // why a changed file waits for a signal
-	Verdict     health.Verdict `json:"verdict"`
-	Draining    bool           `json:"draining"`
-	Drain       *status.Drain  `json:"drain,omitempty"`
-	Connections map[string]int `json:"connections"`
+	Version    string         `json:"version"`
+	Node       string         `json:"node"`
+	ConfigHash string         `json:"config_hash"`
+	Held       string         `json:"held,omitempty"` // why a changed file waits for a signal
+	Verdict    health.Verdict `json:"verdict"`
+	// NoHealthPort is true if the configuration has no section health.
+	NoHealthPort bool           `json:"no_health_port,omitempty"`
+	Draining     bool           `json:"draining"`
+	Drain        *status.Drain  `json:"drain,omitempty"`
+	Connections  map[string]int `json:"connections"`
 	// Generation is the number of this process: 1 for the first, and one more after each upgrade. OldProcesses are
 	// those before it that still have connections, the oldest first.
 	Generation   int                     `json:"generation"`
@@ -181,7 +183,7 @@ func (s *server) drainStatus() *status.Drain {
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	cfg := s.configInEffect()
 	st := nodeStatus{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Held: s.lasting.text(heldProblem), Verdict: s.node.Verdict(),
-		Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Generation: s.generations.number, OldProcesses: s.generations.list(), Backends: s.backends.Status()}
+		NoHealthPort: cfg.Health == nil, Draining: s.node.Draining(), Drain: s.drainStatus(), Connections: make(map[string]int), Generation: s.generations.number, OldProcesses: s.generations.list(), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
 	writeJSON(w, st)
 }
