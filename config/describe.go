@@ -6,8 +6,12 @@ import (
 )
 
 // Setting returns the value of a key of the route on one line, as the configuration file writes
-// it, without secrets; "" if the route does not have the key. key is a path such as match.methods.
+// it, without secrets; "" if the route does not have the key. key is a path such as match.methods, or snippet: then
+// the value is nginx configuration.
 func (r *Route) Setting(key string) string {
+	if key == "snippet" {
+		return r.Script.describe()
+	}
 	t := r.section().at(key)
 	if t.Shape == ShapeText && t.Text == "" {
 		return "" // the route does not have the key

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/weirproxy/weir/proxy/script"
+import (
+	"strings"
+
+	"github.com/weirproxy/weir/proxy/script"
+)
 
 // Script is the nginx configuration of the snippets of an object, as far as package script knows it.
 type Script struct {
@@ -15,6 +19,20 @@ type Script struct {
 // Parse reads the script. The error names what weir does not support.
 func (s *Script) Parse() (*script.Program, error) {
 	return script.Parse(s.Host, s.Location, script.Constants(s.Namespace, s.Object, s.Service, s.Port, s.Path, s.Server))
+}
+
+// describe returns the nginx configuration on one line. s may be nil.
+func (s *Script) describe() string {
+	if s == nil {
+		return ""
+	}
+	var all []string
+	for _, part := range [][2]string{{"server", s.Host}, {"location", s.Location}} {
+		if text := strings.Join(strings.Fields(part[1]), " "); text != "" {
+			all = append(all, part[0]+" { "+text+" }")
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // covers reports whether a request that s refuses is refused by o as well. s and o may be nil.

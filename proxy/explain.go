@@ -198,11 +198,11 @@ func (e *edge) explainFilters(x *Explanation, r *Route, asked *route.Request, se
 		x.Location = string(played.res.GetName("location"))
 		return
 	}
-	if r.config.Rewrite == nil {
-		return
-	}
 	if played.req.Rewritten.Len() > 0 {
 		x.NewPath = string(played.req.EndpointTarget())
+	}
+	if r.config.Rewrite == nil {
+		return
 	}
 	x.NewHost = r.config.Rewrite.Host
 	if guard := e.guardOfRewrite(r, &route.Request{Head: &played.req, Client: x.Client}); guard != nil {
@@ -234,7 +234,10 @@ func (x *playedExchange) Secure() bool              { return x.secure }
 func (x *playedExchange) Refuse(r *message.Refusal) { x.refusal = r }
 func (x *playedExchange) Send(string)               {}
 
-func (x *playedExchange) Begin(status int, _ string) *message.Response {
+func (x *playedExchange) Begin(status int, reason string) *message.Response {
+	if reason == "snippet" {
+		x.refusal = &message.Refusal{Status: status, Reason: reason, Detail: "a snippet answers the request"}
+	}
 	x.res.Reset()
 	x.res.Status = status
 	return &x.res

@@ -130,6 +130,9 @@ func (o *explainOptions) explain(c *cobra.Command) (*node.Explained, error) {
 		}
 		x, err := node.Explain(cfg, o.asked)
 		read.warn(c.ErrOrStderr(), cfg, o.asked, x)
+		if x != nil && x.Refused != nil {
+			x.Refused.Detail = inFiles(x.Refused.Detail)
+		}
 		return x, err
 	}
 	answer, err := askAdmin(c.Context(), o.address, o.admin, "/explain",

@@ -58,9 +58,9 @@ func assumeClasses(m *kube.Manifests, k *config.Kubernetes) {
 		known[c.Name] = true
 	}
 	for _, i := range m.Ingresses {
-		if name := i.Spec.IngressClassName; name != nil && !known[*name] && k.Class == "" {
-			known[*name] = true
-			m.Classes = append(m.Classes, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: *name}, Spec: networkingv1.IngressClassSpec{Controller: k.Controller}})
+		if name := classOf(i); name != "" && !known[name] && k.Class == "" {
+			known[name] = true
+			m.Classes = append(m.Classes, &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: k.Controller}})
 		}
 	}
 	g := m.Gateway

@@ -110,3 +110,54 @@ SECRET
 		t.Errorf("without Gateways it prints %s", out)
 	}
 }
+
+// Explain runs the steps of snippets, and says why weir does not serve an object that has the host.
+func TestExplainReasons(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	ingress := func(name, host, class, annotations string) string {
+		return "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: " + name + ", annotations: {" + annotations + "}}, spec: {" + class + "rules: [{host: " + host +
+			", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}\n---\n"
+	}
+	cfg := put("weir.yaml", "listeners: {web: {address: '127.0.0.1:8080', protocol: http}}\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\n"+
+		"kubernetes: {ingress_nginx: {config_map: infra/settings}, gateways: {addresses: {pool: [192.0.2.0/28]}}}\n")
+	const nginx = "nginx.ingress.kubernetes.io/"
+	objects := put("all.yaml", ingress("shop", "shop.test", "ingressClassName: nginx, ", nginx+"server-snippet: \"location = /old { return 301 https://new.test/; }\\nlocation /priv { deny all; }\", "+nginx+"configuration-snippet: 'more_set_headers \"X-A: b\";'")+
+		ingress("foreign", "foreign.test", "ingressClassName: traefik, ", "")+ingress("older", "older.test", "", "kubernetes.io/ingress.class: nginx")+ingress("bare", "bare.test", "", "")+
+		ingress("users", "users.test", "ingressClassName: nginx, ", nginx+"auth-type: basic, "+nginx+"auth-secret: users")+`
+{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: traefik}, spec: {controller: traefik.io/ingress-controller}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: infra}, data: {allow-snippet-annotations: "true"}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge}, spec: {gatewayClassName: any, listeners: [{name: web, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: odd}, spec: {parentRefs: [{name: edge}], hostnames: [odd.test], rules: [{filters: [{type: RequestRedirect, requestRedirect: {statusCode: 399}}]}]}}
+`)
+	for line, want := range map[string][]string{
+		"http://shop.test:8080/": {"backend      default/app:80", `snippet: server { location = /old { return 301 https://new.test/; } location /priv { deny all; } } location { more_set_headers "X-A: b"; }`,
+			"the Service default/app, which is not in the files."},
+		"http://shop.test:8080/old":                   {"backend      none: weir answers", "redirect to  https://new.test/", "answer       301, reason snippet: a snippet answers the request"},
+		"http://shop.test:8080/priv/a":                {"answer       403, reason snippet: a snippet answers the request"},
+		"http://foreign.test:8080/":                   {"route        none", "Ingress default/foreign: warning: It has the class traefik; weir serves nginx."},
+		"http://bare.test:8080/":                      {"Ingress default/bare: warning: It has no class, and no class of weir is the default; weir serves nginx."},
+		"http://older.test:8080/":                     {"route        default/older/older.test/"},
+		"http://users.test:8080/":                     {"answer       503, reason closed_by_annotation: the path is closed because the Secret default/users, which auth-secret names, is not in the files ("},
+		"--header 'Host: odd.test' http://192.0.2.1/": {"HTTPRoute default/odd: warning: Dropped Rule 0", "500, reason no_backend: weir cannot apply a filter of the rule, or a backend of it is not in the files or"},
+	} {
+		out, _ := explained(t, "--objects "+objects+" "+line, "-c", cfg)
+		for _, want := range want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s\nprints\n%s\nwithout %q", line, out, want)
+			}
+		}
+		if strings.Contains(out, "foreign") != strings.Contains(line, "foreign") || strings.Contains(out, "does not exist") {
+			t.Errorf("%s\nprints\n%s", line, out)
+		}
+	}
+}

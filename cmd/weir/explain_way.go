@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func (o *objectsRead) warn(out io.Writer, cfg *config.Config, asked node.Asked, 
 	w := &way{objectsRead: o, found: map[objectKey]metav1.Object{}, faults: map[objectKey][]string{}}
 	w.shares = x == nil || cfg.Kubernetes.Gateways != nil && len(cfg.Kubernetes.Gateways.Addresses.Shared) > 0
 	w.read(cfg, asked, x)
-	w.findFaults()
+	w.findFaults(cfg.Kubernetes)
 	w.findNamers()
 	if x != nil {
 		w.findListener(x.Listener)
@@ -54,9 +55,18 @@ func (o *objectsRead) warn(out io.Writer, cfg *config.Config, asked node.Asked, 
 	byName := func(a, b objectKey) int { return strings.Compare(a.String(), b.String()) }
 	for _, key := range slices.SortedFunc(maps.Keys(w.found), byName) {
 		for _, message := range w.faults[key] {
-			fmt.Fprintf(out, "%s: warning: %s\n", key, message)
+			fmt.Fprintf(out, "%s: warning: %s\n", key, inFiles(message))
 		}
 	}
+}
+
+// absent matches what messages say of objects that a cluster does not have.
+var absent = regexp.MustCompile(`\bdoes not exist(; create it(, or [a-z ]+)?)?`)
+
+// inFiles returns a message of weir about objects that come from files, which are rarely complete.
+func inFiles(message string) string {
+	message = strings.ReplaceAll(message, "does not exist. Until it does,", "is not in the files. Without it,")
+	return absent.ReplaceAllString(message, "is not in the files")
 }
 
 // read takes the host, the path and the route of the request.
@@ -90,10 +100,18 @@ func (w *way) read(cfg *config.Config, asked node.Asked, x *node.Explained) {
 	}
 }
 
-func (w *way) findFaults() {
+func (w *way) findFaults(k *config.Kubernetes) {
 	for _, e := range w.routing.Events {
 		key := objectKey{e.Object.Kind, e.Object.Namespace, e.Object.Name}
 		w.faults[key] = append(w.faults[key], e.Message)
+	}
+	for _, i := range w.Ingresses {
+		key := objectKey{"Ingress", i.Namespace, i.Name}
+		if len(w.faults[key]) == 0 && !slices.Contains(w.routing.Ingresses, config.ObjectName{Namespace: i.Namespace, Name: i.Name}) {
+			if why := w.whyUnserved(i, k); why != "" {
+				w.faults[key] = []string{why}
+			}
+		}
 	}
 	if w.routing.Gateways == nil {
 		return
@@ -106,6 +124,33 @@ func (w *way) findFaults() {
 			}
 		})
 	}
+}
+
+// whyUnserved is why weir does not serve an Ingress without errors; empty: not known.
+func (w *way) whyUnserved(i *networkingv1.Ingress, k *config.Kubernetes) string {
+	var own []string
+	known := false
+	for _, c := range w.Classes {
+		known = known || c.Name == k.Class
+		if c.Spec.Controller == k.Controller && (k.Class == "" || k.Class == c.Name) {
+			own = append(own, c.Name)
+		}
+	}
+	if k.Class != "" && !known {
+		own = []string{k.Class}
+	}
+	serves := cmp.Or(strings.Join(own, ", "), "classes with the controller "+k.Controller)
+	switch class := classOf(i); {
+	case len(k.Namespaces) > 0 && !slices.Contains(k.Namespaces, i.Namespace):
+		return "kubernetes.namespaces in weir's configuration does not have its namespace."
+	case class == "":
+		return "It has no class, and no class of weir is the default; weir serves " + serves + "."
+	case !slices.Contains(own, class):
+		return fmt.Sprintf("It has the class %s; weir serves %s.", class, serves)
+	case len(k.NamespaceLabels) > 0:
+		return "Its namespace does not have the labels in kubernetes.namespace_labels of weir's configuration."
+	}
+	return ""
 }
 
 func (w *way) add(kind string, o metav1.Object) {

@@ -359,18 +359,26 @@ func isFaulty(e event.Event) bool {
 	return !missing && !rated && !e.Unread
 }
 
+// classAnnotation is older than spec.ingressClassName.
+const classAnnotation = "kubernetes.io/ingress.class"
+
+// classOf is the class of an Ingress; empty: it has none.
+func classOf(i *networkingv1.Ingress) string {
+	class := i.Annotations[classAnnotation]
+	if i.Spec.IngressClassName != nil {
+		class = cmp.Or(class, *i.Spec.IngressClassName)
+	}
+	return class
+}
+
 // byClass groups Ingresses by their class, and gives them another class. One list is
 // empty; the objects without a class are converted with it.
 func byClass(ingresses []*networkingv1.Ingress, class string) map[string][]*networkingv1.Ingress {
-	const annotation = "kubernetes.io/ingress.class"
 	all := map[string][]*networkingv1.Ingress{"\x00": nil}
 	for _, i := range ingresses {
 		i = i.DeepCopy()
-		own := i.Annotations[annotation]
-		if i.Spec.IngressClassName != nil {
-			own = cmp.Or(own, *i.Spec.IngressClassName)
-		}
-		delete(i.Annotations, annotation)
+		own := classOf(i)
+		delete(i.Annotations, classAnnotation)
 		i.Spec.IngressClassName = &class
 		all[own] = append(all[own], i)
 	}

@@ -306,15 +306,15 @@ func (c *Chain) Answer(x Exchange) bool {
 }
 
 // Play runs only the filters that need nothing but the head of the request and the client's address:
-// they change the URL, redirect, answer preflights, or refuse the client. No filter refuses an unknown
-// client. Play returns true if a filter has answered the request.
+// they change the URL, redirect, answer preflights, run the steps of snippets, or refuse the client. Only snippets refuse
+// an unknown client. Play returns true if a filter has answered the request.
 func (c *Chain) Play(x Exchange) bool {
 	if c == nil {
 		return false
 	}
 	for i := range c.answerers {
 		switch f := c.answerers[i].Answerer.(type) {
-		case preflights, *nginxCORS, *rewrite, *move, *redirect:
+		case preflights, *nginxCORS, *rewrite, *move, *redirect, *scriptSteps:
 			if f.Answer(x) {
 				return true
 			}

@@ -192,6 +192,9 @@ func (out *Explained) fill(x *proxy.Explanation) {
 	if x.Refusal != nil {
 		out.refuse(x.Refusal)
 		out.Refused.Detail = cmp.Or(x.Why, out.Refused.Detail)
+		if x.Refusal.Reason == "snippet" {
+			out.Backend = ""
+		}
 	}
 	for _, m := range x.Nearest {
 		out.Nearest = append(out.Nearest, ExplainedMiss{m.Route.Name, positionOf(m.Route), m.Condition, m.Wants, m.Has})
