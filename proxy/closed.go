@@ -28,7 +28,7 @@ func newClosed(c *config.Closure) *closed {
 
 // missing answers the requests for a backend that does not exist.
 var missing = &closed{message.Refusal{Status: http.StatusInternalServerError, Reason: reasonMissing, Detail: "nothing serves this path at the moment"},
-	errors.New("weir cannot use a backend or a filter of the rule; the status of the object has the reason")}
+	errors.New("weir cannot apply a filter of the rule, or a backend of it does not exist or must not be used; the status of the object has the reason")}
 
 // reasonMissing is the reason of a response because of a missing backend.
 const reasonMissing = "no_backend"

@@ -148,7 +148,7 @@ func TestExplainReasons(t *testing.T) {
 		"http://bare.test:8080/":                      {"Ingress default/bare: warning: It has no class, and no class of weir is the default; weir serves nginx."},
 		"http://older.test:8080/":                     {"route        default/older/older.test/"},
 		"http://users.test:8080/":                     {"answer       503, reason closed_by_annotation: the path is closed because the Secret default/users, which auth-secret names, is not in the files ("},
-		"--header 'Host: odd.test' http://192.0.2.1/": {"HTTPRoute default/odd: warning: Dropped Rule 0", "500, reason no_backend: weir cannot use a backend or a filter of the rule;"},
+		"--header 'Host: odd.test' http://192.0.2.1/": {"HTTPRoute default/odd: warning: Dropped Rule 0", "500, reason no_backend: weir cannot apply a filter of the rule, or a backend of it is not in the files or"},
 	} {
 		out, _ := explained(t, "--objects "+objects+" "+line, "-c", cfg)
 		for _, want := range want {
