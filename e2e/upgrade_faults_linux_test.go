@@ -184,6 +184,7 @@ func (o *fakeOld) finishes(client net.Conn) {
 	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
 		o.w.t.Errorf("%v, %v", r, err)
 	}
+	o.dieSilently() // otherwise the new process waits for it
 	if status := o.w.wait(); status != 0 {
 		o.w.t.Errorf("it ended with status %d", status)
 	}
@@ -326,6 +327,8 @@ func TestOldProcessStandsStill(t *testing.T) {
 	o := startFakeOld(t)
 	o.untilServing()
 	send(t, o.w.cmd.Process.Pid, syscall.SIGTERM)
+	o.untilDraining()
+	o.dieSilently()
 	if status := o.w.wait(); status != 0 {
 		t.Errorf("it ended with status %d", status)
 	}

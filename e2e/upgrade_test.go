@@ -601,6 +601,7 @@ func TestUpgradeWhileOldProcessesDrain(t *testing.T) {
 	w.wantFailed(2, "the new process cannot take over", "listeners")
 	send(t, pids[1], syscall.SIGKILL)
 	gone(t, pids[1])
+	w.wantLines(1, 1, `"warn"`, "has ended with open connections", `"old_generation":2`)
 	tunnels[1] = nil
 	w.write(string(good))
 	next()
@@ -642,11 +643,14 @@ func TestUpgradeWhileOldProcessesDrain(t *testing.T) {
 	w.wantLines(1, 1, "too many old processes have connections, so the oldest ends at once")
 	remain(4, 5, 6, 7, 8, 9, 10, 11)
 	now := w.pid()
-	hangs := openTunnel(t, w)
-	defer hangs.Close()
 	send(t, now, syscall.SIGTERM)
-	w.log.awaits(t, "no new connections are accepted any more")
+	w.log.awaits(t, "all ports are closed, and another process can bind them")
+	w.wantLines(1, 1, `"draining"`, fmt.Sprintf(`"old_processes":["generation 4, pid %d: 1 connections"`, pids[3]))
 	alive(t)
+	w.wantLines(1, 9, "waiting for open connections to close", `"old_processes":["generation 4`) // without connections of its own
+	if w.pid() != now {
+		t.Error("pid_file does not name the process that waits for the old ones")
+	}
 	send(t, now, syscall.SIGTERM)
 	for _, pid := range pids {
 		gone(t, pid)
@@ -952,6 +956,7 @@ func TestDrainAfterUpgrade(t *testing.T) {
 	gone(t, old)
 	w.wantMetric(0, "weir_drain_connections_remaining")
 	w.alone()
+	w.wantLines(0, 0, "has ended with open connections") // it has said that none is left
 	send(t, w.pid(), syscall.SIGUSR2)
 	eventually(t, "an upgrade is refused during a drain", func() error {
 		if w.linesWith(`"warn"`, "no upgrade was started", "weir drains; run weir undrain first") != 1 {

@@ -151,12 +151,15 @@ func answerError(res *http.Response, address, path string, plain bool) error {
 	case http.StatusUnprocessableEntity, http.StatusConflict: // the response says why
 		why, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 		return errors.New(strings.TrimSpace(string(why)))
+	case http.StatusServiceUnavailable: // an upgrade ended meanwhile, for example
+		why, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("%s answers %s to %s %s: %s", address, res.Status, res.Request.Method, path, strings.TrimSpace(string(why)))
 	case http.StatusBadRequest:
 		if plain && speaksTLS(res.Body) {
 			return fmt.Errorf("the admin port %s uses TLS (admin.tls); write its URL with https://, and use --ca FILE if the system does not trust the CA of its certificate", address)
 		}
 	}
-	return fmt.Errorf("%s is not the admin port of a weir with GET %s: it answers %s; use the address in admin.address, not that of a listener", address, path, res.Status)
+	return fmt.Errorf("%s is not the admin port of a weir with %s %s: it answers %s; use the address in admin.address, not that of a listener", address, res.Request.Method, path, res.Status)
 }
 
 // adminClient converts the address from the command line to the beginning of a URL, and

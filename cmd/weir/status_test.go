@@ -87,6 +87,23 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
+// An answer 503 has the reason, and an answer that weir does not give is told with the method.
+func TestUnexpectedAnswers(t *testing.T) {
+	for code, want := range map[int]string{
+		http.StatusServiceUnavailable: " answers 503 Service Unavailable to POST /reload: an upgrade ended meanwhile",
+		http.StatusNotFound:           " is not the admin port of a weir with POST /reload: it answers 404 Not Found",
+	} {
+		admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "an upgrade ended meanwhile", code)
+		}))
+		_, err := requestAdmin(t.Context(), http.MethodPost, admin.URL, adminOptions{}, reloadPath, nil)
+		admin.Close()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+}
+
 func TestWhyAnEndpointIsOut(t *testing.T) {
 	for _, test := range []struct {
 		of   status.Endpoint

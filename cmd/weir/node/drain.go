@@ -108,7 +108,7 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.change.Unlock()
 	s.closeSockets()
 	s.log.Info("all ports are closed, and another process can bind them")
-	return s.finish(cfg.Drain, cluster, now, nil)
+	return s.finish(cfg.Drain, cluster, now, s.generations.await)
 }
 
 // finish waits for the remaining connections until the end of drain.timeout, and stops weir. more,
@@ -216,7 +216,7 @@ const remainingEvery = 10 * time.Second
 func (s *server) tellRemaining(ctx context.Context, timeout time.Duration) {
 	tick := time.NewTicker(max(remainingEvery, timeout/20))
 	defer tick.Stop()
-	for s.tracker.Open() > 0 {
+	for s.tracker.Open() > 0 || len(s.generations.list()) > 0 {
 		s.tellDrain("waiting for open connections to close")
 		select {
 		case <-tick.C:
@@ -226,11 +226,15 @@ func (s *server) tellRemaining(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// tellDrain logs how many connections are open, and on a terminal how to stop at once.
+// tellDrain logs how many connections are open, which old processes of upgrades still run, and on a terminal how to
+// stop at once.
 func (s *server) tellDrain(line string, fields ...zap.Field) {
 	exchanges, tunnels := s.active()
 	if s.terminal {
 		line += "; press Ctrl-C again to end weir at once"
+	}
+	if old := s.generations.list(); len(old) > 0 {
+		fields = append(fields, zap.Strings("old_processes", named(old)))
 	}
 	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels), zap.Int("pid", os.Getpid()))...)
 }

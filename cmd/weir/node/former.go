@@ -27,6 +27,7 @@ type former struct {
 	conn              *noteConn
 	notes             chan note     // closed when nobody reads notes any more
 	ended             chan struct{} // closed when the former process has ended, or has lost the connection
+	told              time.Time     // when it was told to end at once; zero: it was not. Guarded by generations.mu
 
 	// The rest is only of the process that started this one.
 	state  *passedState

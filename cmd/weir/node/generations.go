@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -15,8 +17,12 @@ import (
 // mostOld is how many old processes may have connections. Beyond it, the oldest one ends at once.
 const mostOld = 8
 
-// endPatience is how long an old process that was told to end at once may take. Then it is killed.
-const endPatience = 10 * time.Second
+// endPatience is how long an old process that was told to end at once may take, and latePatience how long after its
+// drain.timeout it may run. Then it is killed: it hangs, was stopped by SIGSTOP, or does not know the note end.
+const (
+	endPatience  = 10 * time.Second
+	latePatience = 30 * time.Second
+)
 
 // tellPatience limits the time to send a note to an old process: one that hangs reads none.
 const tellPatience = time.Second
@@ -82,7 +88,7 @@ func (g *generations) settle(b *former, n note) {
 				f.conn.Close()
 				return true
 			}
-			f.OldProcess, f.conn.rest = n.Old[i].OldProcess, n.Old[i].Rest
+			f.OldProcess, f.conn.rest, f.told = n.Old[i].OldProcess, n.Old[i].Rest, n.Old[i].Told
 			return false
 		})
 	}
@@ -99,8 +105,16 @@ func (g *generations) follow(reload func()) {
 			go b.read()
 		}
 		g.heard.Go(func() { g.hear(b, reload) })
-		if n < len(g.old)-mostOld {
-			go g.end(b)
+		if n < len(g.old)-mostOld && b.told.IsZero() {
+			b.told = time.Now()
+			g.log.Warn("upgrade: too many old processes have connections, so the oldest ends at once", append([]zap.Field{zap.Int("most", mostOld)}, about(b.OldProcess)...)...)
+			go b.conn.tell(note{Kind: noteEnd})
+		}
+		switch {
+		case !b.told.IsZero():
+			go g.killAfter(b, b.told.Add(endPatience))
+		case !b.Until.IsZero():
+			go g.killAfter(b, b.Until.Add(latePatience))
 		}
 	}
 	g.share()
@@ -127,7 +141,11 @@ func (g *generations) hear(b *former, reload func()) {
 	g.old = slices.DeleteFunc(g.old, func(f *former) bool { return f == b })
 	b.conn.Close()
 	g.count()
-	g.log.Info("upgrade: the old process has ended", about(b.OldProcess)...)
+	if b.Connections > 0 { // one that ends by itself has said that none is left
+		g.log.Warn("upgrade: the old process has ended with open connections: it was killed or has failed", about(b.OldProcess)...)
+	} else {
+		g.log.Info("upgrade: the old process has ended", about(b.OldProcess)...)
+	}
 	g.share()
 }
 
@@ -140,21 +158,26 @@ func (g *generations) count() {
 	g.remain(sum)
 }
 
-// end ends an old process, because there are too many.
-func (g *generations) end(b *former) {
-	g.mu.Lock()
-	g.log.Warn("upgrade: too many old processes have connections, so the oldest ends at once", append([]zap.Field{zap.Int("most", mostOld)}, about(b.OldProcess)...)...)
-	g.mu.Unlock()
-	b.conn.tell(note{Kind: noteEnd})
+// killAfter kills an old process that still runs at a time, unless this process has left: the next one does it then.
+func (g *generations) killAfter(b *former, at time.Time) {
 	select {
 	case <-b.ended:
-	case <-g.left: // the next process counts again
-	case <-time.After(endPatience): // it hangs, or is of a version that does not know this note
-		if p, err := os.FindProcess(b.PID); err == nil && b.running() {
-			g.log.Warn("upgrade: the old process does not end, and is killed", zap.Int("old_pid", b.PID))
-			p.Kill()
-		}
+		return
+	case <-g.left:
+		return
+	case <-time.After(time.Until(at)):
 	}
+	p, err := os.FindProcess(b.PID) // a pidfd; first: while the socket pair is open, no other process has this id
+	if err != nil {
+		return
+	}
+	defer p.Release()
+	if !b.running() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.log.Warn("upgrade: the old process does not end, and is killed", append(about(b.OldProcess), zap.NamedError("kill", p.Kill()))...)
 }
 
 // tell sends a note to all old processes.
@@ -165,6 +188,30 @@ func (g *generations) tell(n note) {
 	for _, b := range all {
 		b.conn.tell(n) // an error means that it has just ended, or hangs
 	}
+}
+
+// await waits until all old processes have ended, or until ctx ends.
+func (g *generations) await(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		g.heard.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		if old := g.list(); len(old) > 0 && ctx.Err() == context.DeadlineExceeded {
+			g.log.Warn("upgrade: this process ends before old ones", zap.Strings("old_processes", named(old)))
+		}
+	}
+}
+
+// named describes old processes for a log line.
+func named(old []status.OldProcess) (all []string) {
+	for _, p := range old {
+		all = append(all, fmt.Sprintf("generation %d, pid %d: %d connections", p.Generation, p.PID, p.Connections))
+	}
+	return all
 }
 
 // list describes the old processes.
@@ -213,7 +260,7 @@ func (g *generations) leave() (all []oldProcess) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, b := range g.old {
-		all = append(all, oldProcess{b.OldProcess, b.conn.rest})
+		all = append(all, oldProcess{b.OldProcess, b.conn.rest, b.told})
 		b.conn.Close()
 	}
 	g.own(2 * int64(len(g.old)+1)) // this process is one of them now

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -106,6 +107,7 @@ func TestOldProcessesArePassedOn(t *testing.T) {
 				fake, f := newFakeOld(t, status.OldProcess{Generation: n + 1, PID: 1<<30 + n, Version: fmt.Sprint("v", n), Connections: 1})
 				fakes, before.old = append(fakes, fake), append(before.old, f)
 			}
+			before.old[0].told = time.Now()
 			before.follow(func() {})
 			if n := fakes[0].wants(noteShare); n.Parts != 6 || !slices.Equal(n.Processes, []int{1 << 30, 1<<30 + 1, 1<<30 + 2, os.Getpid()}) {
 				t.Errorf("%+v", n)
@@ -161,14 +163,21 @@ func TestOldProcessesArePassedOn(t *testing.T) {
 			if after.number != 5 || len(list) != 3 || list[0].Version != "v0" || list[1].Generation != 3 || list[2].Generation != 4 || list[2].Since.IsZero() || list[2].Until.IsZero() != killed {
 				t.Errorf("generation %d has taken over from %+v", after.number, list)
 			}
-			if n := after.lines.FilterMessage("upgrade: the old process has ended").Len(); n > 1 || n == 1 && !killed {
+			if after.old[0].told.IsZero() != killed {
+				t.Errorf("it was told to end at %v", after.old[0].told)
+			}
+			const aborted = "upgrade: the old process has ended with open connections: it was killed or has failed"
+			if n := after.lines.FilterMessage(aborted).Len(); n > 1 || n == 1 && !killed {
 				t.Errorf("%d lines for one that had ended before", n)
 			}
 			fakes[2].Close()
 			after.remains(t, want-1)
-			if n := len(after.lines.FilterMessage("upgrade: the old process has ended").FilterField(zap.Int("old_generation", 3)).All()); n != 1 {
-				t.Errorf("%d lines", n)
-			}
+			eventually(t, "a line about its end", func() error {
+				if n := after.lines.FilterMessage(aborted).FilterLevelExact(zap.WarnLevel).FilterField(zap.Int("old_generation", 3)).Len(); n != 1 {
+					return fmt.Errorf("%d lines", n)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -238,6 +247,43 @@ func TestTooManyOldProcesses(t *testing.T) {
 	})
 	late := time.AfterFunc(patience, func() { hangs.Process.Signal(syscall.SIGINT) })
 	defer late.Stop()
+	if err := hangs.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the one that hangs: %v", err)
+	}
+}
+
+// An old process that still runs after its drain.timeout is killed. A process that ends waits for its old ones.
+func TestOldProcessAfterItsTime(t *testing.T) {
+	hangs := exec.Command("sleep", "1000")
+	if err := hangs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { hangs.Process.Signal(syscall.SIGINT) })
+	defer late.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(2)
+		here, there := net.Pipe()
+		c.old = []*former{{OldProcess: status.OldProcess{Generation: 1, PID: hangs.Process.Pid, Until: time.Now().Add(time.Minute)}, conn: &noteConn{Conn: here, reader: bufio.NewReader(here)},
+			notes: make(chan note), ended: make(chan struct{})}}
+		go io.Copy(io.Discard, there)
+		c.follow(func() {})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+latePatience-time.Second)
+		defer cancel()
+		c.await(ctx)
+		if ctx.Err() == nil || c.lines.FilterMessage("upgrade: this process ends before old ones").Len() != 1 || c.lines.FilterMessageSnippet("is killed").Len() != 0 {
+			t.Errorf("before the end of its time: %v, lines %+v", ctx.Err(), c.lines.All())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if lines := c.lines.FilterMessageSnippet("is killed").All(); len(lines) != 1 || lines[0].ContextMap()["kill"] != nil {
+			t.Errorf("after the end of its time: %+v", c.lines.All())
+		}
+		there.Close()
+		c.await(t.Context())
+		if len(c.list()) != 0 || c.lines.FilterMessage("upgrade: the old process has ended").FilterLevelExact(zap.InfoLevel).Len() != 1 {
+			t.Errorf("after its end: %+v", c.lines.All())
+		}
+	})
 	if err := hangs.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the one that hangs: %v", err)
 	}

@@ -362,36 +362,48 @@ func (s *server) shutdownLeft(now <-chan struct{}, endNow func()) error {
 		cluster.handOver()
 	}
 	go s.acme.Close()
-	ended := make(chan struct{})
-	defer close(ended)
-	go s.passRemaining(ended)
+	ended, passed := make(chan struct{}), make(chan struct{})
+	go func() {
+		s.passRemaining(ended)
+		close(passed)
+	}()
 	go s.hearServing(endNow)
-	return s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
+	err := s.finish(s.configInEffect().Drain, cluster, now, s.health.Await)
+	close(ended)
+	<-passed
+	return err
 }
 
 // passInterval is how often an old process tells the one that serves how many connections it has.
 const passInterval = time.Second
 
-// passRemaining tells the process that serves how many connections this one still has, until ended is closed.
-// Nobody can scrape this process any more.
+// passRemaining tells the process that serves how many connections this one still has, until ended is closed: then
+// there are none, and a process that was killed does not say so. Nobody can scrape this process any more.
 func (s *server) passRemaining(ended <-chan struct{}) {
 	c := s.upgrade.current()
 	tick := time.NewTicker(passInterval)
 	defer tick.Stop()
 	toldOpen, toldActive := 0, 0
-	for {
-		if open, active := s.remaining(); open != toldOpen || active != toldActive {
-			switch err := c.conn.say(note{Kind: noteRemaining, Connections: open, Active: active}); {
+	for last := false; ; {
+		open, active := s.remaining()
+		if last {
+			open, active = 0, 0
+		}
+		if last || open != toldOpen || active != toldActive {
+			switch err := c.conn.tell(note{Kind: noteRemaining, Connections: open, Active: active}); {
 			case err == nil:
 				toldOpen, toldActive = open, active
 			case !errors.Is(err, os.ErrDeadlineExceeded): // else it hangs
 				return // the process that serves has ended
 			}
 		}
+		if last {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-ended:
-			return
+			last = true
 		}
 	}
 }

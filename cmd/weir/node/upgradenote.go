@@ -69,6 +69,8 @@ type oldProcess struct {
 	status.OldProcess
 	// Rest, in the note left, is the part of a note that was read already.
 	Rest []byte `json:"rest,omitempty"`
+	// Told, in the note left, is when the process was told to end at once.
+	Told time.Time `json:"told,omitzero"`
 }
 
 // The kinds of notes, in the order of an upgrade.
