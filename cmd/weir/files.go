@@ -36,6 +36,7 @@ func (f *files) flags(c *cobra.Command) {
 
 // choose sets the paths.
 func (f *files) choose(c *cobra.Command, args []string) error {
+	f.flag = slices.Compact(f.flag) // a script in place of the binary may write the same one again
 	switch {
 	case slices.Contains(args, ""): // an unset variable of a shell, for example
 		return fmt.Errorf("an empty argument names no file; write %s FILE", c.CommandPath())

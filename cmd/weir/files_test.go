@@ -61,6 +61,7 @@ func TestCommandsTakeFiles(t *testing.T) {
 	commands = []string{"check", "fmt"}
 	f("the flag twice", "-c a.yaml -c b.yaml", statusError, "\nb.yaml:1:")
 	commands = []string{"run", "explain"}
+	f("the same flag twice", "-c a.yaml -c a.yaml", statusError, "a.yaml:1:")
 	f("the flag twice", "-c a.yaml -c b.yaml", statusUsage, "two configuration files: a.yaml and b.yaml, both with --config")
 
 	commands = []string{"check", "fmt", "explain"}
