@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/listener/memory"
 )
 
 // upgradeWithBody is the head of a request as `docker exec` sends it: the body comes before the other protocol.
@@ -173,19 +172,4 @@ func TestUpgradeWithBodyIsNotRepeated(t *testing.T) {
 	r.record().want(t, "status", 502, "retries", 0)
 	one.untouched()
 	two.untouched()
-}
-
-// An endpoint that has switched protocols would take a regular end of the connection for the client's. So the
-// connection is reset if weir has no memory for the response.
-func TestSwitchWithoutMemory(t *testing.T) {
-	r, e := newPlain(t, nil)
-	r.hoard(memory.Exchange)
-	c := r.dial("web")
-	c.write(upgradeWithBody(4, "") + "body")
-	s := e.accept()
-	s.head()
-	s.wantRead("body")
-	s.write(strings.Replace(switched, "\r\n\r\n", "\r\nLarge: "+strings.Repeat("x", 12_000)+"\r\n\r\n", 1))
-	s.wantEnd(true)
-	r.record().want(t, "status", 503, "reason", "memory")
 }

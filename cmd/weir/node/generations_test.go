@@ -163,8 +163,11 @@ func TestOldProcessesArePassedOn(t *testing.T) {
 			if after.number != 5 || len(list) != 3 || list[0].Version != "v0" || list[1].Generation != 3 || list[2].Generation != 4 || list[2].Since.IsZero() || list[2].Until.IsZero() != killed {
 				t.Errorf("generation %d has taken over from %+v", after.number, list)
 			}
-			if after.old[0].told.IsZero() != killed {
-				t.Errorf("it was told to end at %v", after.old[0].told)
+			after.mu.Lock()
+			told := after.old[0].told
+			after.mu.Unlock()
+			if told.IsZero() != killed {
+				t.Errorf("it was told to end at %v", told)
 			}
 			const aborted = "upgrade: the old process has ended with open connections: it was killed or has failed"
 			if n := after.lines.FilterMessage(aborted).Len(); n > 1 || n == 1 && !killed {
