@@ -143,7 +143,7 @@ func (m *handshakeMemory) read() bool {
 	return m.account.Charge(int(m.conn.BytesRead*handshakeCopies - m.account.Used()))
 }
 
-// release gives back what was charged. Further calls, and calls for nil, do nothing.
+// release ends the charge. It may be called twice, and on nil.
 func (m *handshakeMemory) release() {
 	if m != nil {
 		m.account.Close()

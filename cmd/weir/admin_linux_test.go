@@ -16,6 +16,18 @@ import (
 	"github.com/weirproxy/weir/cmd/weir/node"
 )
 
+// needRoot skips a test that opens sockets as other users; in CI it fails without root.
+func needRoot(t *testing.T) {
+	t.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case os.Getenv("CI") == "true":
+		t.Fatal("CI does not run as root, and only root can be another user")
+	default:
+		t.Skip("only root can be another user")
+	}
+}
+
 // The kernel says who opened a port.
 func TestPortUser(t *testing.T) {
 	for listen, asked := range map[string]string{"127.0.0.1:0": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", "[::]:0": "127.0.0.1", "[::1]:0": "::1"} {
@@ -36,9 +48,7 @@ func TestPortUser(t *testing.T) {
 
 // Another user may take the name of the socket beside the port. Root does not ask that user, unless the port has the same user.
 func TestForeignAdminSocket(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
-	}
+	needRoot(t)
 	const weir, other = 65531, 65532
 	for user, want := range map[uint32]string{weir: "unix", other: "tcp", 0: "unix"} {
 		port := listenAs(t, weir, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
@@ -61,9 +71,7 @@ func TestForeignAdminSocket(t *testing.T) {
 
 // If another user has taken the name of the socket, the refusal of the port names that user.
 func TestRefusalNamesForeignSocket(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
-	}
+	needRoot(t)
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "root needs no token", http.StatusForbidden)
 	}))

@@ -20,7 +20,7 @@ type objectsRead struct {
 	routing *kube.Routing
 }
 
-// withObjects returns the objects of the manifests in files, and a configuration with what they add to it.
+// withObjects reads manifests. It returns their objects, and cfg with the routes and backends that weir makes of them.
 func withObjects(c *cobra.Command, cfg *config.Config, files []string) (*objectsRead, *config.Config, error) {
 	if cfg.Kubernetes == nil {
 		return nil, nil, errors.New("--objects needs a configuration with a section kubernetes, and this one has none; kubernetes: {} is a complete section")

@@ -16,7 +16,8 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// defaultFiles are the configuration files of a command line that names none: the first one that exists.
+// defaultFiles are the places where a command looks for a configuration file if its command line names none. It takes
+// the first file that exists.
 var defaultFiles = []string{"weir.yaml", "/etc/weir/weir.yaml"}
 
 // aboutFiles says in the help of each command how it takes configuration files.

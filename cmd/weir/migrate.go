@@ -71,7 +71,7 @@ that looks like the controller's, and the default flags.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := source.read(c, args)
-			if err != nil { // what is left out may restrict access
+			if err != nil { // an object that could not be read may restrict access
 				return err
 			}
 			if len(m.Ingresses)+len(m.Old)+len(m.Classes)+len(m.ConfigMaps)+len(m.Controllers) == 0 {

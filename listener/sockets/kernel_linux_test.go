@@ -3,6 +3,7 @@ package sockets
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -172,4 +173,22 @@ func TestBindLeavesTheFileOfABusyProcess(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Error(err)
 	}
+}
+
+// A Unix socket without a file has no stale file, and no folder.
+func TestBindAbstract(t *testing.T) {
+	name := fmt.Sprintf("@weir-test-%d", os.Getpid())
+	first, err := bind("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bind("unix", name); !errors.Is(err, syscall.EADDRINUSE) || err.Error() != "cannot bind "+name+": address already in use" {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	first.Close()
+	second, err := bind("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
 }

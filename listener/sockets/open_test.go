@@ -2,10 +2,8 @@ package sockets
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 	"testing"
 )
@@ -35,27 +33,6 @@ func TestBindErrors(t *testing.T) {
 	if _, err := bind("tcp", address); err == nil || err.Error() != want {
 		t.Errorf("a port that is taken: %v, want %q", err, want)
 	}
-}
-
-// A Unix socket without a file has no stale file, and no folder.
-func TestBindAbstract(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux has such sockets")
-	}
-	name := fmt.Sprintf("@weir-test-%d", os.Getpid())
-	first, err := bind("unix", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bind("unix", name); !errors.Is(err, syscall.EADDRINUSE) || err.Error() != "cannot bind "+name+": address already in use" {
-		t.Errorf("a name that is taken: %v", err)
-	}
-	first.Close()
-	second, err := bind("unix", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.Close()
 }
 
 func TestBindUnix(t *testing.T) {

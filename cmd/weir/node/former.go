@@ -25,7 +25,7 @@ import (
 type former struct {
 	status.OldProcess // guarded by generations.mu
 	conn              *noteConn
-	notes             chan note     // closed when nobody reads notes any more
+	notes             chan note     // closed when read returns
 	ended             chan struct{} // closed when the former process has ended, or has lost the connection
 	told              time.Time     // when it was told to end at once; zero: it was not. Guarded by generations.mu
 

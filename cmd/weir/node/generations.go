@@ -24,7 +24,8 @@ const (
 	latePatience = 30 * time.Second
 )
 
-// tellPatience limits the time to send a note to an old process: one that hangs reads none.
+// tellPatience limits the time to send a note to an old process. A process that hangs does not read its notes, so they
+// may fill the socket pair.
 const tellPatience = time.Second
 
 // generations are the processes of a chain of upgrades. The process that serves has a socket pair with each old
@@ -34,13 +35,13 @@ type generations struct {
 	number int                    // of this process; the first process of the chain has 1
 	build  Build                  // of this process
 	log    *zap.Logger            // of the server
-	remain func(connections int)  // is told how many connections all old processes still have
-	beside func(*pressure.Beside) // is told of the other processes
+	remain func(connections int)  // called with the sum of the open connections of all old processes
+	beside func(*pressure.Beside) // called with the processes that share the memory; nil: this process is alone
 	heard  sync.WaitGroup         // the goroutines of hear
-	left   chan struct{}          // closed when this process has passed its old processes on
+	left   chan struct{}          // closed when the next process has the socket pairs
 
 	mu   sync.Mutex
-	old  []*former // which have not ended; the oldest comes first
+	old  []*former // the old processes that still run, the oldest first
 	next int       // the id of the new process while it starts; 0: there is none
 }
 
@@ -63,7 +64,7 @@ func about(p status.OldProcess) []zap.Field {
 	return append(fields, zap.Int("old_pid", p.PID))
 }
 
-// adopt begins a process that takes over from b.
+// adopt sets the number and the old processes of a process that takes over from b.
 func (g *generations) adopt(b *former) {
 	g.number = b.Generation + 1
 	g.mu.Lock()
@@ -72,8 +73,8 @@ func (g *generations) adopt(b *former) {
 	g.own(2)
 }
 
-// settle notes which old processes there are now that b has left. n is its note, if it said so: then b has passed on
-// what it knew of the processes before it. If it was killed, this process knows what the note state has.
+// settle updates the old processes when b does not serve any more. n is the note left of b, with the latest state of the
+// processes before b. If b was killed, n is empty, and their state from the note state stays.
 func (g *generations) settle(b *former, n note) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,13 +96,13 @@ func (g *generations) settle(b *former, n note) {
 	g.count()
 }
 
-// follow hears all old processes until they end or this process leaves. reload is called if one of them got SIGHUP.
-// If there are too many, the oldest ends.
+// follow reads the notes of all old processes until they end, or until this process leaves. If an old process gets
+// SIGHUP, follow calls reload. If there are too many old processes, it ends the oldest.
 func (g *generations) follow(reload func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for n, b := range g.old {
-		if b.state == nil { // the one that has just left is heard already
+		if b.state == nil { // the notes of the process that started this one are read already
 			go b.read()
 		}
 		g.heard.Go(func() { g.hear(b, reload) })
@@ -141,7 +142,7 @@ func (g *generations) hear(b *former, reload func()) {
 	g.old = slices.DeleteFunc(g.old, func(f *former) bool { return f == b })
 	b.conn.Close()
 	g.count()
-	if b.Connections > 0 { // one that ends by itself has said that none is left
+	if b.Connections > 0 { // a process that ends by itself reports 0 connections before
 		g.log.Warn("upgrade: the old process has ended with open connections: it was killed or has failed", about(b.OldProcess)...)
 	} else {
 		g.log.Info("upgrade: the old process has ended", about(b.OldProcess)...)
@@ -158,7 +159,7 @@ func (g *generations) count() {
 	g.remain(sum)
 }
 
-// killAfter kills an old process that still runs at a time, unless this process has left: the next one does it then.
+// killAfter kills an old process that still runs at a time, unless this process has left. Then the next process does it.
 func (g *generations) killAfter(b *former, at time.Time) {
 	select {
 	case <-b.ended:
@@ -225,7 +226,7 @@ func (g *generations) list() []status.OldProcess {
 	return all
 }
 
-// starts notes the id of a process that starts to take over; 0: it has failed.
+// starts records the process id of a new process. 0: the upgrade has failed.
 func (g *generations) starts(pid int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,7 +249,8 @@ func (g *generations) pass() (all []oldProcess, descriptors []int, err error) {
 	return all, descriptors, nil
 }
 
-// leave ends the reading, and returns the old processes with what was read of their next note.
+// leave stops reading the notes of the old processes. It returns these processes, each with the beginning of a note of
+// which the rest has not arrived.
 func (g *generations) leave() (all []oldProcess) {
 	close(g.left)
 	g.mu.Lock()
@@ -256,7 +258,7 @@ func (g *generations) leave() (all []oldProcess) {
 		b.conn.SetReadDeadline(time.Unix(1, 0))
 	}
 	g.mu.Unlock()
-	g.heard.Wait() // a note that was read is handled
+	g.heard.Wait() // until the notes that were read are handled
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, b := range g.old {
@@ -268,7 +270,7 @@ func (g *generations) leave() (all []oldProcess) {
 	return all
 }
 
-// own gives this process its part of the memory. g.mu is held.
+// own sets the part of the memory for this process, and returns the ids of the other processes. g.mu is held.
 func (g *generations) own(parts int64) (pids []int) {
 	for _, b := range g.old {
 		pids = append(pids, b.PID)
@@ -280,7 +282,7 @@ func (g *generations) own(parts int64) (pids []int) {
 	return pids
 }
 
-// share gives each process its part of the memory. g.mu is held.
+// share tells each process its part of the memory. g.mu is held.
 func (g *generations) share() {
 	pids := append(g.own(2), os.Getpid())
 	for _, b := range g.old {
@@ -288,7 +290,7 @@ func (g *generations) share() {
 	}
 }
 
-// besideOf describes the other ones of some processes; nil: there are none.
+// besideOf describes the processes that share the memory with this one; nil: there are none.
 func besideOf(parts int64, pids []int) *pressure.Beside {
 	pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return pid == os.Getpid() })
 	if len(pids) == 0 {

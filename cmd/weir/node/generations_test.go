@@ -96,8 +96,9 @@ func (c *chain) remains(t *testing.T, want int64) {
 	})
 }
 
-// A process passes its old processes on, in the middle of a note. Those that have ended meanwhile are forgotten. If the
-// process is killed instead, the next one skips what is left of a note.
+// An upgrade hands the socket pairs of old processes to the new process, although half of a note was read. The new
+// process forgets old processes that have ended meanwhile. If the serving process is killed, the new process skips the
+// second half of the note.
 func TestOldProcessesArePassedOn(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed %t", killed), func(t *testing.T) {
